@@ -1,0 +1,177 @@
+"""Every environment variable that the SDK reads or injects: one table.
+
+The rest of the code asks this module and never touches `os.environ` itself, so the table in the
+documentation (generated from `SETTINGS`) is complete by construction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tao_sdk.errors import CredentialError, ValidationError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable."""
+
+    name: str
+    meaning: str
+    default: str = ""
+    secret: bool = False
+    aliases: tuple[str, ...] = ()
+    obtain: str = ""
+    injected: bool = False
+    """Set by us in the job's environment (it may be read on the client as well)."""
+
+
+_TABLE = (
+    # -- the SDK itself
+    Setting("TAO_SDK_STATE_DIR", "folder of the job store; absolute", "~/.tao_sdk"),
+    Setting(
+        "TAO_SDK_STORE_MODE",
+        "how the job store locks: auto (by file-system type), wal, or network",
+        "auto",
+    ),
+    Setting("TAO_SDK_BUSY_SECONDS", "how long to wait for other writers of the job store", "120"),
+    Setting(
+        "TAO_SDK_VANISH_GRACE_SECONDS",
+        "how long a job may be unknown to its reachable platform before it counts as lost",
+        "120",
+    ),
+    Setting(
+        "TAO_SDK_SUBMIT_LEASE_SECONDS",
+        "how long a submission begun on another machine is left to that machine",
+        "600",
+    ),
+    Setting("TAO_PLATFORM", "default platform of the command line", "local"),
+    Setting("TAO_VERSIONS_FILE", "versions.yaml with image and wheel keys"),
+    Setting("TAO_SKILL_BANK_PATH", "root of the skill bank", "~/tao-skills-external"),
+    Setting("NO_COLOR", "any value: no colour in terminal output"),
+    # -- the local platform
+    Setting("TAO_LOCAL_ROOT", "folder of local jobs and their results", "<state dir>/local"),
+    Setting("TAO_LOCAL_GPUS", "pretend that this machine has N GPUs (or the ids named, by comma)"),
+    Setting("TAO_GPU_LEASE_DIR", "machine-wide folder of GPU leases", "/tmp/tao-gpu-leases"),  # noqa: S108 - shared by all users on purpose; opened without following links
+    Setting("TAO_GRACE_SECONDS", "time between SIGTERM and SIGKILL when a job is cancelled", "10"),
+    # -- storage and registries
+    Setting("S3_BUCKET_NAME", "bucket for results", injected=True),
+    Setting(
+        "ACCESS_KEY",
+        "S3 access key, injected as AWS_ACCESS_KEY_ID",
+        secret=True,
+        aliases=("AWS_ACCESS_KEY_ID",),
+        obtain="create an access key in your object store's console",
+    ),
+    Setting(
+        "SECRET_KEY",
+        "S3 secret key, injected as AWS_SECRET_ACCESS_KEY",
+        secret=True,
+        aliases=("AWS_SECRET_ACCESS_KEY",),
+        obtain="shown once when the access key is created",
+    ),
+    Setting(
+        "S3_ENDPOINT_URL",
+        "S3-compatible endpoint, injected as AWS_ENDPOINT_URL",
+        aliases=("AWS_ENDPOINT_URL",),
+    ),
+    Setting("CLOUD_REGION", "region of the bucket, injected as AWS_DEFAULT_REGION"),
+    Setting(
+        "NGC_KEY",
+        "NVIDIA NGC key, for nvcr.io images and ngc:// models",
+        secret=True,
+        obtain="https://org.ngc.nvidia.com/setup/api-keys",
+        injected=True,
+    ),
+    Setting(
+        "HF_TOKEN",
+        "Hugging Face token, for gated models and data sets",
+        secret=True,
+        obtain="https://huggingface.co/settings/tokens",
+        injected=True,
+    ),
+    # -- what a job finds in its environment
+    Setting("TAO_JOB_ID", "id of the job, equal to Job.id", injected=True),
+    Setting(
+        "TAO_RESULTS_ROOT",
+        "persistent folder for results: a job writes below <root>/<job id>",
+        injected=True,
+    ),
+    Setting("TAO_ATTEMPT", "1 for the first start of a job, 2 after a restart", injected=True),
+    Setting("CUDA_VISIBLE_DEVICES", "the GPUs leased to the job, or empty", injected=True),
+    Setting("WORLD_SIZE", "number of nodes (the meaning TAO containers give it)", injected=True),
+    Setting("NNODES", "number of nodes (torchrun's name)", injected=True),
+    Setting("NUM_GPU_PER_NODE", "GPUs per node (TAO's name)", injected=True),
+    Setting("NPROC_PER_NODE", "GPUs per node (torchrun's name)", injected=True),
+    Setting("NODE_RANK", "number of this node, from 0", injected=True),
+    Setting("MASTER_ADDR", "address of node 0", injected=True),
+    Setting("MASTER_PORT", "rendezvous port; yours wins", "29500", injected=True),
+)
+
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _TABLE}
+
+# How client-side names appear inside a job (contract: only if set, and the caller's value wins).
+INJECTED_CREDENTIALS = {
+    "ACCESS_KEY": "AWS_ACCESS_KEY_ID",
+    "SECRET_KEY": "AWS_SECRET_ACCESS_KEY",
+    "S3_ENDPOINT_URL": "AWS_ENDPOINT_URL",
+    "CLOUD_REGION": "AWS_DEFAULT_REGION",
+    "S3_BUCKET_NAME": "S3_BUCKET_NAME",
+    "HF_TOKEN": "HF_TOKEN",
+    "NGC_KEY": "NGC_KEY",
+}
+
+
+def get(name: str) -> str:
+    """The value of a setting: the variable, else its aliases, else the default."""
+    setting = SETTINGS[name]
+    return lookup(name) or setting.default
+
+
+def lookup(name: str) -> str:
+    """The value as the environment has it, without the default; "" when unset or blank."""
+    setting = SETTINGS[name]
+    for candidate in (name, *setting.aliases):
+        value = os.environ.get(candidate, "").strip()
+        if value:
+            return value
+    return ""
+
+
+def get_seconds(name: str) -> float:
+    """A setting that is a non-negative number of seconds."""
+    text = get(name)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
+        raise ValidationError(f"{name}={text!r} is not a number of seconds: give 0 or more")
+    return seconds
+
+
+def require(*names: str, purpose: str) -> None:
+    """Raise `CredentialError` naming every variable that is missing and where to get it."""
+    missing = [SETTINGS[name] for name in names if not lookup(name)]
+    if not missing:
+        return
+    lines = [f"{purpose} needs {' and '.join(s.name for s in missing)}, which is not set."]
+    for setting in missing:
+        hint = f" ({setting.obtain})" if setting.obtain else ""
+        lines.append(f"  export {setting.name}=…   # {setting.meaning}{hint}")
+    raise CredentialError("\n".join(lines))
+
+
+def injected_credentials() -> dict[str, str]:
+    """What the client's credentials are called inside a job. Values are secret."""
+    return {
+        inside: value
+        for outside, inside in INJECTED_CREDENTIALS.items()
+        if (value := lookup(outside))
+    }
+
+
+def process_environment() -> Mapping[str, str]:
+    """The whole environment, for jobs that inherit it (local processes)."""
+    return os.environ
