@@ -104,8 +104,8 @@ class Checkpoint:
 class JobClient(Protocol):
     """What a `Job` needs of the SDK object that handed it out."""
 
-    platform: str
-
+    @property
+    def platform(self) -> str: ...
     @property
     def state_uri_path(self) -> str: ...
     def get_job_status(self, job_id: str) -> JobStatus: ...
@@ -217,7 +217,7 @@ class JobUri:
     state: str = ""
 
     def __str__(self) -> str:
-        query = f"?{urlencode({'state': self.state}, quote_via=quote)}" if self.state else ""
+        query = f"?{urlencode({'state': self.state}, safe='/', quote_via=quote)}" if self.state else ""
         return f"tao://{self.platform}/{quote(self.job_id)}{query}"
 
     @classmethod

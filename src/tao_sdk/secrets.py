@@ -17,14 +17,14 @@ PLACEHOLDER = "[secret]"
 # Shorter values ("1", "true", "eth0") appear everywhere and hide nothing.
 SHORTEST_SECRET = 8
 
+# First whole addresses are found, then each is looked at once: linear in the text, whatever it is.
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s'\"<>]+", re.IGNORECASE)
 # A presigned URL is a credential of its own: whoever reads it can use it until it expires.
-_PRESIGNED_URL = re.compile(
-    r"""[a-z][a-z0-9+.-]*://[^\s'"<>]*[?&]
-        (?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^\s'"<>&]+
-        [^\s'"<>]*""",
-    re.IGNORECASE | re.VERBOSE,
+_SIGNATURE = re.compile(
+    r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^&]",
+    re.IGNORECASE,
 )
-_URL_PASSWORD = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://[^\s/:@'\"]*):[^\s/@'\"]+@", re.I)
+_PASSWORD = re.compile(r"://([^/:@]*):[^/@]+@")
 
 
 class Secret:
@@ -79,7 +79,7 @@ def find_exposed(text: str, known: Mapping[str, Secret]) -> str | None:
         value = secret.reveal()
         if len(value) >= SHORTEST_SECRET and value in text:
             return name
-    if _PRESIGNED_URL.search(text):
+    if any(_SIGNATURE.search(address) for address in _ADDRESS.findall(text)):
         return "a presigned URL"
     return None
 
@@ -90,5 +90,11 @@ def redact(text: str, known: Iterable[Secret] = ()) -> str:
     for value in sorted((secret.reveal() for secret in known), key=len, reverse=True):
         if len(value) >= SHORTEST_SECRET:
             text = text.replace(value, PLACEHOLDER)
-    text = _PRESIGNED_URL.sub(PLACEHOLDER, text)
-    return _URL_PASSWORD.sub(rf"\g<scheme>:{PLACEHOLDER}@", text)
+    return _ADDRESS.sub(_redact_address, text)
+
+
+def _redact_address(match: re.Match[str]) -> str:
+    address = match.group()
+    if _SIGNATURE.search(address):
+        return PLACEHOLDER
+    return _PASSWORD.sub(rf"://\1:{PLACEHOLDER}@", address, count=1)

@@ -99,6 +99,11 @@ _TABLE = (
         injected=True,
     ),
     Setting("TAO_ATTEMPT", "1 for the first start of a job, 2 after a restart", injected=True),
+    Setting(
+        "TAO_GROUP_SIGNALS",
+        "set where the platform signals every process of a job, not only the first",
+        injected=True,
+    ),
     Setting("CUDA_VISIBLE_DEVICES", "the GPUs leased to the job, or empty", injected=True),
     Setting("WORLD_SIZE", "number of nodes (the meaning TAO containers give it)", injected=True),
     Setting("NNODES", "number of nodes (torchrun's name)", injected=True),

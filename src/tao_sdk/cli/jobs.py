@@ -1,0 +1,139 @@
+"""Finding the jobs that a person means, and bringing them up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tao_sdk.cli import exit_codes
+from tao_sdk.cli.humanise import seconds_between
+from tao_sdk.cli.session import Place, Session
+from tao_sdk.errors import JobNotFoundError, TaoError
+from tao_sdk.job_store import Row, decode
+from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.observation import describe
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """A job's record and the store it is in."""
+
+    place: Place
+    row: Row
+
+    @property
+    def job_id(self) -> str:
+        return str(self.row["job_id"])
+
+    @property
+    def platform(self) -> str:
+        return str(self.row["backend_type"])
+
+    @property
+    def status(self) -> str:
+        return str(self.row["status"])
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL_STATES
+
+    @property
+    def message(self) -> str:
+        return describe(self.row).message
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """What was asked for; {} for a job that another program recorded."""
+        return decode(self.row, "request")
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        return None if self.row["failure"] is None else decode(self.row, "failure")
+
+    @property
+    def uri(self) -> str:
+        state = "" if self.place.state_file is None else str(self.place.state_file)
+        return str(JobUri(self.platform, self.job_id, state))
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it ran, or runs."""
+        now = datetime.now(timezone.utc)
+        return seconds_between(self.row["started_at"], self.row["ended_at"], now)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that mirrors this job, which has ended."""
+        if self.status == JobState.COMPLETE.value:
+            return exit_codes.OK
+        if self.status == JobState.CANCELED.value:
+            return exit_codes.CANCELED
+        code = self.row["exit_code"]
+        return int(code) if code and 1 <= code <= 255 else exit_codes.JOB_FAILED
+
+    @property
+    def sdk(self) -> PlatformSDK:
+        return self.place.sdk(self.platform)
+
+
+def find_job(session: Session, reference: str) -> FoundJob:
+    """The job that a reference means; see the help of the group for the forms."""
+    if not reference.startswith("tao://"):
+        place = session.place
+        return FoundJob(place, place.store.find_job(reference))
+    address = JobUri.parse(reference)
+    place = session.place_of(Path(address.state) if address.state else None)
+    row = place.store.get_job(address.job_id)
+    if row is None or row["backend_type"] != address.platform:
+        raise JobNotFoundError(
+            f"no job {address.job_id} of {address.platform} in {place.store.path}"
+        )
+    return FoundJob(place, row)
+
+
+def find_jobs(session: Session, references: Sequence[str]) -> list[FoundJob]:
+    """The jobs meant, each once, in the order given. All are found, or an error is raised."""
+    found = [find_job(session, reference) for reference in references]
+    return list({(id(job.place), job.job_id): job for job in found}.values())
+
+
+def by_platform(jobs: Iterable[FoundJob]) -> list[list[FoundJob]]:
+    """Groups that one round trip can ask about."""
+    groups: dict[tuple[int, str], list[FoundJob]] = {}
+    for job in jobs:
+        groups.setdefault((id(job.place), job.platform), []).append(job)
+    return list(groups.values())
+
+
+def reread(jobs: Sequence[FoundJob]) -> list[FoundJob]:
+    """The same jobs as the store knows them now, less those that are gone from it."""
+    ids: dict[Place, list[str]] = {}
+    for job in jobs:
+        ids.setdefault(job.place, []).append(job.job_id)
+    rows = {place: place.store.jobs_by_id(wanted) for place, wanted in ids.items()}
+    return [
+        replace(job, row=rows[job.place][job.job_id])
+        for job in jobs
+        if job.job_id in rows[job.place]
+    ]
+
+
+def refresh(session: Session, jobs: Sequence[FoundJob]) -> list[FoundJob]:
+    """Ask every platform once about its open jobs; those of a platform that is not usable here
+    keep their last known state, and the person is told.
+    """
+    unsettled = [job for job in jobs if not job.terminal or _unexplained(job)]
+    for group in by_platform(unsettled):
+        try:
+            group[0].sdk.get_statuses([job.job_id for job in group])
+        except TaoError as error:
+            session.out.warn(f"{error} (jobs of {group[0].platform} are shown as last known)")
+    return reread(jobs)
+
+
+def _unexplained(job: FoundJob) -> bool:
+    return job.status == JobState.ERROR.value and job.failure is None

@@ -1,0 +1,73 @@
+"""The one place that writes: results to stdout, words for people to stderr.
+
+With `--json` stdout carries JSON documents, one per line, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import click
+
+from tao_sdk.cli import exit_codes
+
+SCHEMA = "tao-sdk/1"
+
+
+class Output:
+    """How this invocation speaks."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.quiet = False
+
+    @property
+    def on_terminal(self) -> bool:
+        """Tables and colour are for people at a terminal."""
+        return not self.json and sys.stdout.isatty()
+
+    def line(self, text: str) -> None:
+        """A line of the result."""
+        _write(sys.stdout, text + "\n")
+
+    def document(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """A JSON document of the result."""
+        self.line(json.dumps({"schema": SCHEMA, "kind": kind, **fields}))
+
+    def flush(self) -> None:
+        """Hand over what was written: a reader is waiting for it."""
+        _write(sys.stdout, "", flush=True)
+
+    def say(self, text: str) -> None:
+        """A word to the person; --quiet leaves it out."""
+        if not self.quiet:
+            _write(sys.stderr, text + "\n")
+
+    def note(self, text: str) -> None:
+        """Something worth knowing; --quiet leaves it out."""
+        self.say(f"note: {text}")
+
+    def warn(self, text: str) -> None:
+        """Something that may be wrong; always said."""
+        _write(sys.stderr, f"tao-sdk: {text}\n")
+
+    def error(self, name: str, message: str, exit_code: int) -> None:
+        """Why the command failed: a sentence for people and, with --json, a document."""
+        self.warn(message)
+        if self.json:
+            self.document("error", {"error": name, "message": message, "exit_code": exit_code})
+
+
+def _write(stream: TextIO, text: str, *, flush: bool = False) -> None:
+    try:
+        stream.write(text)
+        if flush:
+            stream.flush()
+    except BrokenPipeError:
+        # Python flushes the stream once more at its end, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise click.exceptions.Exit(exit_codes.OUTPUT_CLOSED) from None

@@ -1,0 +1,142 @@
+"""`tao-sdk run`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tao_sdk.cli import exit_codes
+from tao_sdk.cli.documents import job_fields
+from tao_sdk.cli.humanise import short_id
+from tao_sdk.cli.jobs import FoundJob, reread
+from tao_sdk.cli.launch_options import LaunchArguments, launch_options, make_plan
+from tao_sdk.cli.logs import print_log
+from tao_sdk.cli.plan import show_plan
+from tao_sdk.cli.session import Session, json_option, pass_session
+from tao_sdk.cli.views import come_back, explanation, outcome
+from tao_sdk.cli.watch_process import start_watcher
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.backend import Plan
+    from tao_sdk.platforms.base import PlatformSDK
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM while attached. Like KeyboardInterrupt, not for `except Exception`."""
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@launch_options
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id and return at once.")
+@click.option("--no-watch", is_flag=True, help="Do not start a watcher in the background.")
+@click.option("--dry-run", is_flag=True, help="Show the plan instead of running it.")
+@json_option
+@pass_session
+def command(
+    session: Session, /, detach: bool, no_watch: bool, dry_run: bool, **given: Any
+) -> int | None:
+    """Run a command as a job and follow it.
+
+    The words of CMD reach the program as they are; for a line with pipes or variables use
+    --command. The exit code is that of the job.
+
+    Ctrl-C detaches: the job goes on. A watcher in the background keeps its state current until
+    it has ended.
+    """
+    sdk, plan = make_plan(session, LaunchArguments(**given))
+    if dry_run:
+        show_plan(session, plan)
+        return None
+    try:
+        with _termination_raises():
+            job = _submit(session, sdk, plan, watched=not no_watch)
+            if detach:
+                _report_detached(session, job)
+                return None
+            return _attend(session, job)
+    except KeyboardInterrupt:
+        session.out.say("")  # ends the line on which the terminal shows ^C
+        _say_goodbye(session, plan, "detached")
+        return exit_codes.DETACHED
+    except _TerminatedError:
+        _say_goodbye(session, plan, "terminated")
+        return exit_codes.CANCELED
+    except click.exceptions.Exit:
+        _say_goodbye(session, plan, "nobody reads the output any more")
+        raise
+
+
+def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) -> FoundJob:
+    for warning in plan.warnings:
+        session.out.note(warning)
+    sdk.submit(plan)
+    if watched:
+        start_watcher(session.place)
+    return _stored(session, plan)
+
+
+def _report_detached(session: Session, job: FoundJob) -> None:
+    if session.out.json:
+        session.out.document("job", job_fields(job))
+    else:
+        session.out.line(job.job_id)
+
+
+def _attend(session: Session, job: FoundJob) -> int:
+    """Follow the job to its end; returns its exit code."""
+    out = session.out
+    out.say(f"job      {job.job_id}")
+    if job.row["results_dir"]:
+        out.say(f"results  {job.row['results_dir']}")
+    if out.json:
+        out.document("job", job_fields(job))
+    print_log(session, job, follow=True)
+    job.sdk.wait(job.job_id)
+    job.sdk.get_failure_analysis(job.job_id)
+    [job] = reread([job])
+    if out.json:
+        out.document("job", job_fields(job))
+    out.say(outcome(job))
+    for line in explanation(job):
+        out.say(f"  {line}")
+    return job.exit_code
+
+
+def _say_goodbye(session: Session, plan: Plan, why: str) -> None:
+    row = session.place.store.get_job(plan.job_id)
+    if row is None:
+        session.out.warn(f"{why}; nothing was submitted")
+        return
+    job = FoundJob(session.place, row)
+    name = short_id(job.job_id)
+    if job.terminal:
+        session.out.warn(f"{why}; job {name} has ended: {outcome(job)}")
+    elif row["phase"] == "submitting":
+        session.out.warn(
+            f"{why} while job {name} was being submitted; whether it runs is settled by the next "
+            f"of these:\n{come_back(job)}"
+        )
+    else:
+        session.out.warn(f"{why}; job {name} goes on. Come back with:\n{come_back(job)}")
+
+
+def _stored(session: Session, plan: Plan) -> FoundJob:
+    return FoundJob(session.place, session.place.store.find_job(plan.job_id))
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """SIGTERM becomes an exception, so that the person is told that the job goes on."""
+
+    def terminate(*_: object) -> None:
+        raise _TerminatedError
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

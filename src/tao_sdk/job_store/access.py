@@ -1,0 +1,191 @@
+"""Three ways to reach a database: a local disk, a network file system, memory.
+
+Each yields a connection for the length of one transaction and knows what has to hold until the
+commit. None of them is used by two threads at a time: `Database` sees to that.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from tao_sdk.errors import StoreBusyError, StoreError
+from tao_sdk.job_store import schema
+from tao_sdk.job_store.deadline import Deadline
+from tao_sdk.job_store.file_gate import FileGate
+from tao_sdk.job_store.network_lock import NetworkLock, Ticket
+from tao_sdk.job_store.store_file import (
+    Mode,
+    configure,
+    connect,
+    create,
+    make_private,
+    read_header,
+)
+
+
+class Access(Protocol):
+    """One way to reach a database."""
+
+    mode: str
+    survives_fork: bool
+    """False when a forked child must open the database again."""
+
+    def connection(
+        self, deadline: Deadline, *, writing: bool
+    ) -> AbstractContextManager[sqlite3.Connection]: ...
+    def before_commit(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class LocalAccess:
+    """WAL on a local disk: readers never wait, writers queue at a gate."""
+
+    mode = "wal"
+    survives_fork = False
+
+    def __init__(self, path: Path, deadline: Deadline) -> None:
+        self._path = path
+        self._gate = FileGate(path.with_name(f"{path.name}-gate"))
+        if read_header(path) is None:
+            with self._gate.held(deadline):
+                _create_if_missing(path, "wal")
+        make_private(path)
+        self._file = path.stat()
+        self._connection = connect(path, "wal")
+        try:
+            _wait_for_others(self._connection, deadline)
+            if schema.needs_migration(self._connection, path):
+                with self._gate.held(deadline):
+                    schema.migrate(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @contextmanager
+    def connection(self, deadline: Deadline, *, writing: bool) -> Iterator[sqlite3.Connection]:
+        if not writing:
+            _wait_for_others(self._connection, deadline)
+            yield self._connection
+            return
+        with self._gate.held(deadline):
+            self._refuse_lost_file()
+            _wait_for_others(self._connection, deadline)
+            yield self._connection
+
+    def _refuse_lost_file(self) -> None:
+        # Writes to a deleted file would succeed and be lost.
+        try:
+            same = os.path.samestat(self._path.stat(), self._file)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"{self._path} was removed or replaced while this process had it open: "
+                "start the process again"
+            )
+
+    def before_commit(self) -> None:
+        """Nothing to check: SQLite's own locks hold."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class NetworkAccess:
+    """One process at a time, reading or writing, over all hosts.
+
+    The file is opened for each access and closed before the lock is given up: opening is when a
+    network file system looks for changes made elsewhere, closing is when it sends ours.
+    """
+
+    mode = "network"
+    survives_fork = True
+
+    def __init__(self, path: Path, deadline: Deadline) -> None:
+        self._path = path
+        self._lock = NetworkLock(path)
+        self._ticket: Ticket | None = None
+        with self._lock.held(deadline) as ticket:
+            self._lock.sweep(ticket)
+            _create_if_missing(path, "network")
+            make_private(path)
+            connection = connect(path, "network")
+            try:
+                if schema.needs_migration(connection, path):
+                    schema.migrate(connection)
+            finally:
+                connection.close()
+
+    @contextmanager
+    def connection(
+        self,
+        deadline: Deadline,
+        *,
+        writing: bool,  # noqa: ARG002 - readers are alone as well
+    ) -> Iterator[sqlite3.Connection]:
+        with self._lock.held(deadline) as self._ticket:
+            connection = connect(self._path, "network")
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+    def before_commit(self) -> None:
+        """A process that slept for minutes may have lost the lock to another host."""
+        if self._ticket is None or not self._ticket.holds_lock:
+            raise StoreBusyError(
+                f"the lock on {self._path} was taken over by another host while this process stood "
+                "still: nothing was written, try again"
+            )
+
+    def close(self) -> None:
+        """Nothing stays open between accesses."""
+
+
+class MemoryAccess:
+    """A store that ends with its process."""
+
+    mode = "memory"
+    survives_fork = True
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False
+        )
+        configure(self._connection)
+        schema.migrate(self._connection)
+
+    @contextmanager
+    def connection(
+        self,
+        deadline: Deadline,  # noqa: ARG002 - nobody to wait for
+        *,
+        writing: bool,  # noqa: ARG002
+    ) -> Iterator[sqlite3.Connection]:
+        yield self._connection
+
+    def before_commit(self) -> None:
+        """Nobody else can reach it."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _create_if_missing(path: Path, mode: Mode) -> None:
+    header = read_header(path)
+    if header is None:
+        create(path, mode)
+    elif header.mode != mode:
+        raise StoreError(
+            f"{path} was created in {header.mode} mode by another process just now: "
+            "use the same TAO_SDK_STORE_MODE everywhere"
+        )
+
+
+def _wait_for_others(connection: sqlite3.Connection, deadline: Deadline) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {int(deadline.remaining * 1000)}")

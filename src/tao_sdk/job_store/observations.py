@@ -1,0 +1,125 @@
+"""What was learnt about jobs, written in one transaction for all of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tao_sdk.errors import JobNotFoundError
+from tao_sdk.job_store.base import StoreBase
+from tao_sdk.job_store.rows import Row, StatusUpdate, encode, is_terminal
+from tao_sdk.job_store.statements import append_event, select_job, select_jobs, update_job
+from tao_sdk.job_store.transitions import changes_of, checked
+from tao_sdk.models import utc_now
+
+
+class Observations(StoreBase):
+    """The store's knowledge of what happens on the platforms."""
+
+    def apply_updates(self, updates: Iterable[StatusUpdate]) -> dict[str, str]:
+        """Write what is new. {job id: new status} of the jobs whose status changed.
+
+        The rules are in `transitions`. Ids that are not in the store are passed over, because
+        another process may have pruned a job since it was polled. When nothing is new, nothing is
+        written and no other process is kept waiting.
+        """
+        before, after = self._apply(updates)
+        return {
+            job_id: row["status"]
+            for job_id, row in after.items()
+            if row["status"] != before[job_id]["status"]
+        }
+
+    def update_job_status(self, job_id: str, status: str, last_epoch: int | None = None) -> bool:
+        """Set the status. True when the job now has it; False when it ended otherwise before."""
+        _, after = self._apply([StatusUpdate(job_id, status=status, last_epoch=last_epoch)])
+        return job_id in after and after[job_id]["status"] == status
+
+    def _apply(self, updates: Iterable[StatusUpdate]) -> tuple[dict[str, Row], dict[str, Row]]:
+        """The rows concerned, before and after."""
+        by_job: dict[str, list[StatusUpdate]] = {}
+        for update in updates:
+            checked(update)
+            by_job.setdefault(update.job_id, []).append(update)
+        now = utc_now()
+        with self._database.read() as connection:
+            before = select_jobs(connection, by_job)
+        new = [job_id for job_id in before if _revised(before[job_id], by_job[job_id], now)]
+        if not new:
+            return before, before
+        with self._database.write() as connection:
+            # Look again: another process may have been faster.
+            fresh = select_jobs(connection, new)
+            before = {**before, **fresh}
+            after = dict(before)
+            for job_id, row in fresh.items():
+                after[job_id] = _write(connection, row, by_job[job_id], now)
+        return before, after
+
+    def request_cancel(self, job_id: str) -> str:
+        """Note, once, that the job shall end. When that was; "" if it had ended unasked."""
+        with self._database.write() as connection:
+            row = _existing(connection, job_id)
+            if row["cancel_requested_at"] or is_terminal(row):
+                return str(row["cancel_requested_at"])
+            now = utc_now()
+            update_job(connection, job_id, {"cancel_requested_at": now})
+            append_event(
+                connection,
+                job_id,
+                "cancel_requested",
+                from_status=row["status"],
+                to_status=row["status"],
+            )
+        return now
+
+    def record_failure(self, job_id: str, failure: Mapping[str, Any]) -> bool:
+        """Keep the explanation of a failure. The first one stays; True when it was this one."""
+        text = encode(failure, "failure")
+        with self._database.write() as connection:
+            row = select_job(connection, job_id)
+            if row is None or row["failure"] is not None:
+                return False
+            update_job(connection, job_id, {"failure": text})
+        return True
+
+    def add_event(self, job_id: str, kind: str, message: str = "") -> None:
+        """Append a note to a job's history."""
+        with self._database.write() as connection:
+            status = _existing(connection, job_id)["status"]
+            append_event(
+                connection, job_id, kind, from_status=status, to_status=status, message=message
+            )
+
+
+def _revised(row: Row, updates: list[StatusUpdate], now: str) -> bool:
+    return any(changes_of(row, update, now) for update in updates)
+
+
+def _write(connection: sqlite3.Connection, row: Row, updates: list[StatusUpdate], now: str) -> Row:
+    for update in updates:
+        changes = changes_of(row, update, now)
+        if not changes:
+            continue
+        if changes.keys() == {"observed_at"}:
+            changes["updated_at"] = row["updated_at"]
+        update_job(connection, row["job_id"], changes)
+        if "status" in changes:
+            append_event(
+                connection,
+                row["job_id"],
+                "status",
+                from_status=row["status"],
+                to_status=changes["status"],
+                message=update.message or "",
+            )
+        row = {**row, **changes}
+    return row
+
+
+def _existing(connection: sqlite3.Connection, job_id: str) -> Row:
+    row = select_job(connection, job_id)
+    if row is None:
+        raise JobNotFoundError(f"no job {job_id!r} in the store")
+    return row

@@ -1,0 +1,127 @@
+"""Where the job store lives, and the privacy of the folder that holds it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from tao_sdk import settings
+from tao_sdk.errors import StoreError, ValidationError
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+
+_STORE_SUFFIX = ".tao.db"
+# What a caller's `state_file` may end in; the first that fits is dropped. Naming the store's own
+# file is accepted, so that a path which we printed can be given back to us.
+_DROPPED_SUFFIXES = (_STORE_SUFFIX, ".json", ".db")
+
+
+@dataclass(frozen=True)
+class StatePaths:
+    """The files that belong to one `state_file`."""
+
+    json: str
+    database: str
+    reference: str
+    """Where NVIDIA's SDK would keep its own database; read once, never written."""
+    folder_is_ours: bool
+    """True for the default folder, which is made private; a caller's folder is left alone."""
+
+
+def resolve_sdk_state_paths(state_file: str | os.PathLike[str] | None = None) -> tuple[str, str]:
+    """The session file and the job database for `state_file`.
+
+    Without one, both lie in `$TAO_SDK_STATE_DIR` (default `~/.tao_sdk`), which is created and
+    made private. A given path is kept as it is, and the database stands beside it:
+    `runs/a.json` -> `runs/a.tao.db`.
+    """
+    paths = state_paths(state_file)
+    if paths.folder_is_ours:
+        harden_state_folder(Path(paths.database).parent)
+    return paths.json, paths.database
+
+
+def state_paths(state_file: str | os.PathLike[str] | None = None) -> StatePaths:
+    """Like `resolve_sdk_state_paths`, but touches nothing."""
+    if state_file is None:
+        folder = _default_folder()
+        return StatePaths(
+            json=str(folder / "tao_session_state.json"),
+            database=str(folder / "jobs.db"),
+            reference=str(folder / "tao_session_state.db"),
+            folder_is_ours=True,
+        )
+    given = os.fspath(state_file)
+    if not given or given.endswith(os.sep):
+        raise ValidationError(f"state_file={given!r} names no file: give a path such as 'run.json'")
+    stem = next(
+        (given.removesuffix(end) for end in _DROPPED_SUFFIXES if given.endswith(end)), given
+    )
+    return StatePaths(given, stem + _STORE_SUFFIX, stem + ".db", folder_is_ours=False)
+
+
+def _default_folder() -> Path:
+    folder = Path(settings.get("TAO_SDK_STATE_DIR")).expanduser()
+    if not folder.is_absolute():
+        raise ValidationError(
+            f"TAO_SDK_STATE_DIR={str(folder)!r} is relative: give an absolute path, so that every "
+            "process finds the same jobs"
+        )
+    return folder
+
+
+def harden_state_folder(folder: Path) -> None:
+    """Create the folder if need be and make it private (0700)."""
+    _make_folder(folder)
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise ValidationError(
+            f"{folder} is a symbolic link: set TAO_SDK_STATE_DIR to the folder that is meant"
+        )
+    if not stat.S_ISDIR(found.st_mode):
+        raise ValidationError(
+            f"{folder} is not a folder: move it away, or set TAO_SDK_STATE_DIR to another place"
+        )
+    if found.st_uid != os.geteuid():
+        raise StoreError(
+            f"{folder} belongs to another user (uid {found.st_uid}): "
+            "set TAO_SDK_STATE_DIR to a folder of your own"
+        )
+    if stat.S_IMODE(found.st_mode) != PRIVATE_FOLDER:
+        _make_private(folder)
+
+
+def ensure_folder(folder: Path) -> None:
+    """Create a missing folder for an explicit path; an existing one keeps its mode."""
+    _make_folder(folder)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_symlink():
+        return
+    try:
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    except FileExistsError:
+        return  # something else stands there; the caller says what
+    except OSError as error:
+        raise StoreError(
+            f"cannot create the folder {folder} for the job store ({error.strerror}): "
+            "create it, or choose another one"
+        ) from error
+
+
+def _make_private(folder: Path) -> None:
+    # By descriptor, so that the folder we looked at is the folder we change.
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fchmod(descriptor, PRIVATE_FOLDER)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {folder} private ({error.strerror}): run chmod 700 {folder}"
+        ) from error

@@ -1,0 +1,108 @@
+"""The few statements that every part of the store is made of. Each takes an open transaction."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from tao_sdk.errors import UnknownParentError, ValidationError
+from tao_sdk.job_store.rows import Row, storable
+from tao_sdk.models import utc_now
+
+# SQLite allows 999 parameters in old versions.
+_CHUNK = 500
+
+_T = TypeVar("_T")
+
+
+def chunks(items: Iterable[_T], size: int = _CHUNK) -> Iterator[list[_T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def placeholders(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def select_all(connection: sqlite3.Connection, query: str, values: Sequence[Any] = ()) -> list[Row]:
+    return [dict(row) for row in connection.execute(query, values)]
+
+
+def select_job(connection: sqlite3.Connection, job_id: str) -> Row | None:
+    row = connection.execute("SELECT * FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    return None if row is None else dict(row)
+
+
+def select_jobs(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for chunk in chunks(job_ids):
+        query = f"SELECT * FROM jobs WHERE job_id IN ({placeholders(chunk)})"  # noqa: S608
+        found.update((row["job_id"], row) for row in select_all(connection, query, chunk))
+    return found
+
+
+def insert_row(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> None:
+    # Table and column names come from our own code, never from a caller.
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({placeholders(values)})",  # noqa: S608
+        [storable(value) for value in values.values()],
+    )
+
+
+def update_job(connection: sqlite3.Connection, job_id: str, changes: Mapping[str, Any]) -> None:
+    """Change columns of a job; `updated_at` follows unless it is among them."""
+    values = {"updated_at": utc_now(), **changes}
+    connection.execute(
+        f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in values)} WHERE job_id = ?",  # noqa: S608
+        [*(storable(value) for value in values.values()), job_id],
+    )
+
+
+def append_event(
+    connection: sqlite3.Connection,
+    job_id: str,
+    kind: str,
+    *,
+    from_status: str = "",
+    to_status: str = "",
+    message: str = "",
+) -> None:
+    insert_row(
+        connection,
+        "events",
+        {
+            "job_id": job_id,
+            "at": utc_now(),
+            "kind": kind,
+            "from_status": from_status,
+            "to_status": to_status,
+            "message": message,
+            "actor": f"{os.getpid()}@{os.uname().nodename}",
+        },
+    )
+
+
+def change_status(connection: sqlite3.Connection, row: Row, status: str) -> None:
+    """Give a job another status and note it; the caller has checked that it may."""
+    if row["status"] != status:
+        update_job(connection, row["job_id"], {"status": status})
+        append_event(
+            connection, row["job_id"], "status", from_status=row["status"], to_status=status
+        )
+
+
+def require_parent(connection: sqlite3.Connection, job_id: str, parent: str | None) -> None:
+    """Check that a job's parent is in the store."""
+    if not parent:
+        return
+    if parent == job_id:
+        raise ValidationError(f"parent_job_id: job {job_id} cannot be its own parent")
+    if select_job(connection, parent) is None:
+        raise UnknownParentError(
+            f"parent_job_id={parent!r} of job {job_id} is not in the store: record the parent "
+            "first, or leave parent_job_id out"
+        )

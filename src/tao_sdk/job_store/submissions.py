@@ -1,0 +1,182 @@
+"""The way of a job from intent to platform, such that a crash neither loses nor doubles it.
+
+`submitting` is written before the platform is asked, with the token under which the job can be
+looked up there. Whoever finds such a row later, and finds its owner gone, claims it and settles it:
+`submitted` when the platform knows the token, `rejected` when it does not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tao_sdk.errors import JobExistsError, ValidationError
+from tao_sdk.job_store.base import StoreBase
+from tao_sdk.job_store.rows import Confirmation, NewJob, Row, checked_status, encode, is_terminal
+from tao_sdk.job_store.schema import UNSETTLED
+from tao_sdk.job_store.statements import (
+    append_event,
+    insert_row,
+    require_parent,
+    select_all,
+    select_job,
+    select_jobs,
+    update_job,
+)
+from tao_sdk.models import TERMINAL_STATES, JobState, utc_now, validate_job_id
+
+_SUBMITTING = "submitting"
+_SUBMITTED = "submitted"
+_REJECTED = "rejected"
+
+UNSETTLED_QUERY = f"SELECT * FROM jobs WHERE {UNSETTLED} AND backend_type = ? ORDER BY seq"  # noqa: S608
+
+
+class Submissions(StoreBase):
+    """Jobs on their way to a platform."""
+
+    def begin_submissions(self, jobs: Sequence[NewJob]) -> None:
+        """Record the intent to submit. All of the jobs or, when one cannot be, none."""
+        rows = [_intent(job) for job in jobs]
+        if not rows:
+            return
+        _refuse_repetition([job.job_id for job in jobs])
+        with self._database.write() as connection:
+            existing = select_jobs(connection, (job.job_id for job in jobs))
+            if existing:
+                raise JobExistsError(
+                    f"already in the store: {', '.join(sorted(existing))}. "
+                    "Nothing was recorded; use fresh job ids"
+                )
+            for job, row in zip(jobs, rows, strict=True):
+                require_parent(connection, job.job_id, job.parent_job_id)
+                insert_row(connection, "jobs", row)
+                append_event(
+                    connection,
+                    job.job_id,
+                    _SUBMITTING,
+                    to_status=row["status"],
+                    message=job.message,
+                )
+
+    def confirm_submission(
+        self, job_id: str, *, backend_job_id: str, native: Mapping[str, Any], message: str = ""
+    ) -> bool:
+        """The platform has the job. False when it was settled before, or is not in the store."""
+        return bool(
+            self.confirm_submissions([Confirmation(job_id, backend_job_id, native, message)])
+        )
+
+    def confirm_submissions(self, confirmations: Sequence[Confirmation]) -> list[str]:
+        """Confirm many in one transaction. The ids that were confirmed by this call."""
+        natives = [encode(item.native, "native") for item in confirmations]
+        if not natives:
+            return []
+        confirmed = []
+        with self._database.write() as connection:
+            for item, native in zip(confirmations, natives, strict=True):
+                row = _unsettled(connection, item.job_id)
+                if row is None:
+                    continue
+                changes = {
+                    "phase": _SUBMITTED,
+                    "owner": "",
+                    "backend_job_id": item.backend_job_id,
+                    "native": native,
+                }
+                if item.message:
+                    changes["message"] = item.message
+                update_job(connection, item.job_id, changes)
+                append_event(
+                    connection,
+                    item.job_id,
+                    _SUBMITTED,
+                    from_status=row["status"],
+                    to_status=row["status"],
+                    message=item.message,
+                )
+                confirmed.append(item.job_id)
+        return confirmed
+
+    def reject_submission(
+        self,
+        job_id: str,
+        *,
+        message: str,
+        failure: Mapping[str, Any],
+        status: str = JobState.ERROR.value,
+    ) -> bool:
+        """The platform does not have the job and never will. False when it was settled before."""
+        status, cause = checked_status(status), encode(failure, "failure")
+        if status not in TERMINAL_STATES:
+            raise ValidationError(
+                f"status={status!r}: a rejected job has ended; use one of "
+                f"{', '.join(sorted(TERMINAL_STATES))}"
+            )
+        with self._database.write() as connection:
+            row = _unsettled(connection, job_id)
+            if row is None:
+                return False
+            changes = {"phase": _REJECTED, "owner": "", "failure": row["failure"] or cause}
+            ended_before = is_terminal(row)
+            if not ended_before:
+                changes |= {"status": status, "message": message, "ended_at": utc_now()}
+            update_job(connection, job_id, changes)
+            append_event(
+                connection,
+                job_id,
+                _REJECTED,
+                from_status=row["status"],
+                to_status=row["status"] if ended_before else status,
+                message=message,
+            )
+        return True
+
+    def release_submission(self, job_id: str) -> None:
+        """Nobody works on this submission any more: anyone may settle it."""
+        with self._database.write() as connection:
+            if _unsettled(connection, job_id) is not None:
+                update_job(connection, job_id, {"owner": ""})
+
+    def claim_submission(self, job_id: str, expected_owner: str, new_owner: str) -> bool:
+        """Take over an unsettled submission. True for exactly one of several claimants."""
+        with self._database.write() as connection:
+            row = _unsettled(connection, job_id)
+            if row is None or row["owner"] != expected_owner:
+                return False
+            update_job(connection, job_id, {"owner": new_owner})
+        return True
+
+    def unsettled_submissions(self, backend_type: str) -> list[Row]:
+        """Submissions of a platform whose outcome is not recorded, oldest first."""
+        with self._database.read() as connection:
+            return select_all(connection, UNSETTLED_QUERY, (backend_type,))
+
+
+def _intent(job: NewJob) -> Row:
+    now = utc_now()
+    return {
+        **job.__dict__,
+        "job_id": validate_job_id(job.job_id),
+        "parent_job_id": job.parent_job_id or None,
+        "specs": encode(job.specs, "specs"),
+        "request": encode(job.request, "request"),
+        "native": encode(job.native, "native"),
+        "status": JobState.PENDING.value,
+        "phase": _SUBMITTING,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _refuse_repetition(job_ids: list[str]) -> None:
+    repeated = sorted(job_id for job_id, times in Counter(job_ids).items() if times > 1)
+    if repeated:
+        raise JobExistsError(f"given more than once: {', '.join(repeated)}; nothing was recorded")
+
+
+def _unsettled(connection: sqlite3.Connection, job_id: str) -> Row | None:
+    row = select_job(connection, job_id)
+    return row if row is not None and row["phase"] == _SUBMITTING else None

@@ -1,0 +1,270 @@
+"""One watch loop for any number of jobs, and the hooks it calls.
+
+Each SDK has a loop of its own thread: one round trip asks about all its jobs, and a platform that
+hangs delays no other. What was seen is in the store, so a restarted process loses nothing but its
+hooks.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tao_sdk.atomic_files import write_private_json
+from tao_sdk.errors import TaoError
+from tao_sdk.job_store import JobStore, StatusUpdate
+from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
+
+_log = logging.getLogger(__name__)
+_EPOCH = re.compile(r"\b[Ee]poch[ :=]*(\d+)(?:\s*/\s*(\d+))?")
+_FIRST_LOOK_LINES = 200
+
+_HOOK_OF_STATE = {
+    JobState.COMPLETE.value: "on_complete",
+    JobState.ERROR.value: "on_error",
+    JobState.CANCELED.value: "on_canceled",
+    JobState.RUNNING.value: "on_running",
+}
+
+Hooks = Mapping[str, Callable[..., Any]]
+
+
+class LogLines(Iterable[str], Protocol):
+    """Lines of a log that know where they are."""
+
+    cursor: str
+
+
+class WatchableSDK(Protocol):
+    """What the monitor needs of an SDK."""
+
+    @property
+    def platform(self) -> str: ...
+    def get_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]: ...
+    def stream_logs(
+        self, job_id: str, *, follow: bool = True, tail: int | None = None, cursor: str = ""
+    ) -> LogLines: ...
+
+
+class JobMonitor:
+    """Watches jobs and calls `on_complete(job)`, `on_error(job)`, `on_canceled(job)`,
+    `on_running(job)` and `on_epoch_milestone(job, epoch, total)`.
+
+    A hook that raises is logged and stops nothing.
+    """
+
+    TERMINAL_STATUSES = TERMINAL_STATES
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path = "tao_session_state.json",
+        store: JobStore | None = None,
+    ) -> None:
+        self.poll_interval = poll_interval
+        self.epoch_milestone_interval = epoch_milestone_interval
+        self._state_file = Path(state_file)
+        self._store = store or JobStore.for_state_file(state_file)
+        self._lock = threading.Lock()
+        self._loops: dict[int, _PlatformLoop] = {}
+        self._running = False
+
+    def watch(self, job: Job, hooks: Hooks | None, handler: WatchableSDK) -> None:
+        """Watch `job` through the SDK `handler`. A job that has ended is not watched."""
+        self._remember(job)
+        row = self._store.get_job(job.id)
+        if row is not None and row["status"] in TERMINAL_STATES:
+            return
+        with self._lock:
+            loop = self._loops.get(id(handler))
+            if loop is None:
+                loop = _PlatformLoop(self, handler)
+                self._loops[id(handler)] = loop
+            loop.add(_Watched(job, hooks or {}, row["status"] if row else job.status))
+            if self._running:
+                loop.start()
+        self._write_state_file()
+
+    def unwatch(self, job_id: str) -> None:
+        """Stop watching a job; it goes on."""
+        with self._lock:
+            for loop in self._loops.values():
+                loop.remove(job_id)
+        self._write_state_file()
+
+    def start(self) -> None:
+        """Watch in the background. Calling it again changes nothing."""
+        with self._lock:
+            self._running = True
+            for loop in self._loops.values():
+                loop.start()
+
+    def stop(self) -> None:
+        """Stop watching; waits for a poll that is under way, within reason."""
+        with self._lock:
+            self._running = False
+            loops = list(self._loops.values())
+            self._loops.clear()
+        for loop in loops:
+            loop.stop(self.poll_interval + 5)
+
+    def _remember(self, job: Job) -> None:
+        self._store.create_job_if_absent(
+            job.id,
+            job.network_arch,
+            job.action,
+            job.workspace_id,
+            backend_type=job.backend_type,
+            backend_job_id=job.backend_job_id,
+            status=job.status,
+            parent_job_id=job.parent_job_id or None,
+            results_dir=job.results_dir,
+            local_results_dir=job.local_results_dir,
+            base_checkpoint=job.base_checkpoint,
+            created_at=job.created_at,
+        )
+
+    def _write_state_file(self) -> None:
+        # From the store, not from what this process watches: every process of the store writes
+        # the same truth, so it does not matter who writes last.
+        active = [_state_entry(row) for row in self._store.active_jobs()]
+        write_private_json(self._state_file, {"active_jobs": active})
+
+
+class _Watched:
+    """One job under watch."""
+
+    def __init__(self, job: Job, hooks: Hooks, status: str) -> None:
+        self.job = job
+        self.hooks = hooks
+        self.status = status
+        self.cursor = ""
+        self.last_epoch = 0
+
+    def call(self, name: str, *details: Any) -> None:
+        hook = self.hooks.get(name)
+        if hook is None:
+            return
+        try:
+            hook(self.job, *details)
+        except Exception:  # noqa: BLE001 - a user's hook must not end the watching of other jobs
+            _log.exception("hook %s of job %s failed", name, self.job.id)
+
+
+class _PlatformLoop:
+    """The thread that watches all jobs of one SDK."""
+
+    def __init__(self, monitor: JobMonitor, sdk: WatchableSDK) -> None:
+        self._monitor = monitor
+        self._sdk = sdk
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Watched] = {}
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, watched: _Watched) -> None:
+        with self._lock:
+            self._jobs[watched.job.id] = watched
+        self._wake.set()
+
+    def remove(self, job_id: str) -> None:
+        with self._lock:
+            self._jobs.pop(job_id, None)
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name=f"tao-monitor-{self._sdk.platform}", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        self._stopped = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            with self._lock:
+                jobs = list(self._jobs.values())
+            self._wake.clear()
+            if jobs:
+                try:
+                    self._poll(jobs)
+                except Exception:  # noqa: BLE001 - one bad poll must not end the watch
+                    _log.exception("watching jobs on %s failed; trying again", self._sdk.platform)
+            self._wake.wait(self._monitor.poll_interval if jobs else None)
+
+    def _poll(self, jobs: Sequence[_Watched]) -> None:
+        statuses = self._sdk.get_statuses([watched.job.id for watched in jobs])
+        changed = False
+        for watched in jobs:
+            status = statuses[watched.job.id]
+            if status.status == JobState.RUNNING.value or status.terminal:
+                self._report_epochs(watched)
+            if status.status == watched.status:
+                continue
+            changed = True
+            watched.status = watched.job.status = status.status
+            if status.terminal:
+                self.remove(watched.job.id)
+            watched.call(_HOOK_OF_STATE.get(status.status, ""))
+        if changed:
+            self._monitor._write_state_file()
+
+    def _report_epochs(self, watched: _Watched) -> None:
+        first_look = None if watched.cursor else _FIRST_LOOK_LINES
+        try:
+            lines = self._sdk.stream_logs(
+                watched.job.id, follow=False, tail=first_look, cursor=watched.cursor
+            )
+            epochs = [(epoch, total) for epoch, total in epochs_in(lines)]
+        except TaoError as error:
+            _log.debug("no log of job %s yet: %s", watched.job.id, error)
+            return
+        watched.cursor = lines.cursor
+        interval = self._monitor.epoch_milestone_interval
+        for epoch, total in epochs:
+            if epoch <= watched.last_epoch:
+                continue
+            watched.last_epoch = epoch
+            if interval > 0 and epoch % interval == 0:
+                watched.call("on_epoch_milestone", epoch, total)
+        if epochs:
+            self._monitor._store.apply_updates(
+                [StatusUpdate(watched.job.id, last_epoch=watched.last_epoch)]
+            )
+
+
+def epochs_in(lines: Iterable[str]) -> Iterable[tuple[int, int]]:
+    """The epochs that a log mentions, as (epoch, total); total 0 when it does not say."""
+    for line in lines:
+        for match in _EPOCH.finditer(line):
+            yield int(match.group(1)), int(match.group(2) or 0)
+
+
+def _state_entry(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = (
+        "job_id",
+        "network_arch",
+        "action",
+        "workspace_id",
+        "backend_type",
+        "status",
+        "created_at",
+        "backend_job_id",
+        "results_dir",
+        "local_results_dir",
+        "base_checkpoint",
+        "last_epoch",
+        "updated_at",
+    )
+    entry = {name: row[name] for name in names}
+    return {**entry, "parent_job_id": row["parent_job_id"] or ""}

@@ -1,0 +1,246 @@
+"""The seam between the SDK and a platform.
+
+`PlatformSDK` (base.py) is the whole public interface, written once. A platform supplies a
+`Backend`: a handful of primitives over one thin transport. Nothing above this line knows how a
+platform works; nothing below it knows about stores, handles or waiting.
+
+What a backend may assume, and what it must keep:
+
+* `plan` is pure: it looks, it never creates. `submit` runs exactly that plan.
+* `submit` is called once per plan. It may die at any point; `settle` is then asked what became of
+  it and must leave no way for the job to start later when it answers "nothing".
+* `observe` answers for all its jobs in one round trip, and says "I do not know that job"
+  (`Observation.missing`) only when the platform could be asked.
+* "I could not ask" is `BackendUnreachableError`, for everything, always.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from tao_sdk.failures import Evidence
+from tao_sdk.models import JobState
+from tao_sdk.platforms.request import JobRequest, Option
+from tao_sdk.result_record import ResultRecord
+
+
+class CallLog:
+    """Counts round trips, so that tests and benchmarks can state them."""
+
+    def __init__(self, remembered: int = 10_000) -> None:
+        self._recent: deque[str] = deque(maxlen=remembered)
+        self._total = 0
+
+    def record(self, what: str) -> None:
+        self._recent.append(what)
+        self._total += 1
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __iter__(self) -> Iterator[str]:
+        """The most recent calls by name, oldest first."""
+        return iter(tuple(self._recent))
+
+
+class Transport(Protocol):
+    """How a backend reaches its platform; every round trip is recorded in `calls`."""
+
+    calls: CallLog
+
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """What a job is called before it exists: enough to find it again after a crash."""
+
+    job_id: str
+    token: str
+
+    @property
+    def name(self) -> str:
+        return f"tao-job-{self.job_id}"
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One thing that a submission hands to the platform, secrets left out."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Exactly what would run. The only thing that `submit` accepts."""
+
+    identity: JobIdentity
+    platform: str
+    request: JobRequest
+    artefacts: tuple[Artefact, ...]
+    intent: Mapping[str, Any]
+    """Where the platform will keep the job; stored before submission, for `settle`."""
+    results_dir: str = ""
+    local_results_dir: str = ""
+    warnings: tuple[str, ...] = ()
+    payload: Any = field(default=None, repr=False, compare=False)
+    """What `submit` hands over. May hold secrets: never printed, never stored."""
+
+    @property
+    def job_id(self) -> str:
+        return self.identity.job_id
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "job_id": self.job_id,
+            "name": self.identity.name,
+            "platform": self.platform,
+            "request": self.request.to_dict(),
+            "results_dir": self.results_dir,
+            "warnings": list(self.warnings),
+            "artefacts": {artefact.name: artefact.text for artefact in self.artefacts},
+        }
+
+    def render(self) -> str:
+        """The plan as text for a person."""
+        parts = [f"{self.identity.name} on {self.platform}"]
+        if self.results_dir:
+            parts.append(f"results: {self.results_dir}")
+        for artefact in self.artefacts:
+            body = "\n".join(f"  {line}" for line in artefact.text.rstrip("\n").split("\n"))
+            parts.append(f"{artefact.name}:\n{body}")
+        parts.extend(f"note: {warning}" for warning in self.warnings)
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The platform has the job: its own name for it, and what is needed to find it."""
+
+    backend_job_id: str
+    native: Mapping[str, Any]
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class JobRef:
+    """A job as a backend needs to know it."""
+
+    identity: JobIdentity
+    native: Mapping[str, Any]
+    results_dir: str = ""
+
+    @property
+    def job_id(self) -> str:
+        return self.identity.job_id
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the platform says about one job at one moment.
+
+    `state` None means that the platform was reached and has no such job. `unreachable` means
+    that this one job could not be asked about (its machine is another one, say).
+    """
+
+    state: JobState | None
+    message: str = ""
+    exit_code: int | None = None
+    started_at: str = ""
+    ended_at: str = ""
+    unreachable: str = ""
+
+
+MISSING = Observation(state=None)
+
+
+class LogLine(NamedTuple):
+    """One line without its newline, and the cursor from which the next one is read."""
+
+    text: str
+    cursor: str
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """Some lines of a log."""
+
+    lines: tuple[LogLine, ...]
+    more: bool
+    """True when another read would return lines at once."""
+
+
+class Backend(ABC):
+    """The primitives that a platform supplies."""
+
+    platform: ClassVar[str]
+    options: ClassVar[tuple[Option, ...]] = ()
+    """Keywords of `create_job` beyond those that every platform has."""
+    poll_seconds: ClassVar[float] = 2.0
+    """How often an attached wait asks; a poll is one round trip whatever the number of jobs."""
+    submit_parallelism: ClassVar[int] = 4
+    transport: Transport
+
+    @abstractmethod
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        """Say exactly what `submit` would do. Looks, never creates."""
+
+    @abstractmethod
+    def submit(self, plan: Plan) -> Submission:
+        """Start the job.
+
+        Raises `SubmissionRejectedError` or `CapacityError` when nothing was started for certain;
+        any other exception means doubt, and `settle` is asked.
+        """
+
+    @abstractmethod
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        """What became of these submissions, whose submitter is gone?
+
+        None promises that the job has not started and never will.
+        """
+
+    @abstractmethod
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        """The present state of all these jobs, in one round trip."""
+
+    @abstractmethod
+    def cancel(self, job: JobRef) -> None:
+        """Ask the platform to stop the job. Returns at once; `observe` tells when it has."""
+
+    @abstractmethod
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        """Up to about `limit` bytes of log from `cursor`.
+
+        An empty cursor is the start of the log, or of its last `tail` lines. A last line without
+        a newline may still grow: it is returned only with `flush`.
+        """
+
+    @abstractmethod
+    def evidence(self, job: JobRef) -> Evidence:
+        """Everything that explains an ended job, while the platform still knows it."""
+
+    @abstractmethod
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        """The records that the job itself left beside its results, by rank; [] without any."""
+
+    @abstractmethod
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        """The processes, pods or containers of a job."""
+
+    @abstractmethod
+    def delete_artifacts(self, job: JobRef) -> bool:
+        """Remove an ended job's results and everything the platform keeps of it."""
+
+    @abstractmethod
+    def check_path(self, path: str) -> bool:
+        """Is there such a path, seen from where jobs run?"""
+
+    @abstractmethod
+    def list_path(self, path: str) -> list[str]:
+        """Names in a folder, seen from where jobs run."""

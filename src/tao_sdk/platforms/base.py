@@ -1,0 +1,468 @@
+"""PlatformSDK: the whole public interface, written once for every platform.
+
+A platform's class adds a name, a constructor and a `Backend`. Constructing one opens nothing: no
+file, no connection, no credential is looked at before the first call that needs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tao_sdk import settings
+from tao_sdk.checkpoints import iter_local_checkpoint_candidates
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    JobNotFoundError,
+    UnsupportedError,
+    ValidationError,
+    WaitTimeoutError,
+)
+from tao_sdk.failures import Evidence, explain
+from tao_sdk.job_store import JobStore, StatusUpdate, decode, resolve_sdk_state_paths
+from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
+from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
+from tao_sdk.platforms.logs import LogStream
+from tao_sdk.platforms.observation import (
+    describe,
+    update_for_missing,
+    update_for_unreachable,
+    update_from_observation,
+)
+from tao_sdk.platforms.request import build_request
+from tao_sdk.platforms.submission import Submitter, job_ref
+
+if TYPE_CHECKING:
+    from tao_sdk.monitor import JobMonitor
+
+Row = dict[str, Any]
+
+
+class PlatformSDK(ABC):
+    """Launch, watch, explain and stop jobs on one platform."""
+
+    platform: ClassVar[str]
+    default_workspace: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        store: JobStore | None = None,
+    ) -> None:
+        self.poll_interval = poll_interval
+        self.epoch_milestone_interval = epoch_milestone_interval
+        self._state_file = state_file
+        self._given_store = store
+        self._reconciled = False
+
+    # ---------------------------------------------------------------- what a platform supplies
+
+    @abstractmethod
+    def _make_backend(self) -> Backend:
+        """The platform's backend. Called on first use."""
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        return self._make_backend()
+
+    @functools.cached_property
+    def store(self) -> JobStore:
+        return self._given_store or JobStore.for_state_file(self._state_file)
+
+    @functools.cached_property
+    def _submitter(self) -> Submitter:
+        return Submitter(self.store, self.backend)
+
+    @functools.cached_property
+    def monitor(self) -> JobMonitor:
+        """The watch loop that calls hooks; started by the first job that has any."""
+        from tao_sdk.monitor import JobMonitor
+
+        json_path, _ = resolve_sdk_state_paths(self._state_file)
+        return JobMonitor(
+            poll_interval=self.poll_interval,
+            epoch_milestone_interval=self.epoch_milestone_interval,
+            state_file=json_path,
+            store=self.store,
+        )
+
+    @property
+    def state_uri_path(self) -> str:
+        """The store as a job's address names it; "" for the default one."""
+        return "" if self._state_file is None else str(Path(self._state_file).absolute())
+
+    def close(self) -> None:
+        """Stop watching and close the store. Jobs go on."""
+        if "monitor" in self.__dict__:
+            self.monitor.stop()
+        if "store" in self.__dict__ and self._given_store is None:
+            self.store.close()
+        for name in ("store", "backend", "monitor", "_submitter"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> PlatformSDK:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------- submitting
+
+    def plan(
+        self,
+        image: str = "",
+        command: str | Sequence[str] = "",
+        gpu_count: int = 1,
+        env_vars: Mapping[str, str] | None = None,
+        inputs: Any = None,
+        outputs: Any = None,
+        **options: Any,
+    ) -> Plan:
+        """Exactly what `create_job` with the same arguments would run. Nothing is created."""
+        options.pop("hooks", None)
+        if inputs or outputs:
+            raise UnsupportedError(
+                "inputs= and outputs= need the in-container runner, which this version does not "
+                "have yet: stage the data inside the command"
+            )
+        request = build_request(
+            self.backend.options,
+            image=image,
+            command=command,
+            gpu_count=gpu_count,
+            env_vars=env_vars,
+            keywords={"workspace_id": self.default_workspace, **options},
+            platform=self.platform,
+        )
+        identity = JobIdentity(str(uuid.uuid4()), uuid.uuid4().hex)
+        return self.backend.plan(request, identity)
+
+    def submit(self, plan: Plan, hooks: Mapping[str, Any] | None = None) -> Job:
+        """Run a plan. A plan can be submitted once."""
+        if plan.platform != self.platform:
+            raise ValidationError(
+                f"this plan is for {plan.platform}, and this SDK is for {self.platform}"
+            )
+        self._reconcile_once()
+        self._submitter.submit(plan)
+        job = self._job(plan.job_id)
+        if hooks:
+            self.monitor.watch(job, hooks, self)
+            self.monitor.start()
+        return job
+
+    def create_job(
+        self,
+        image: str = "",
+        command: str | Sequence[str] = "",
+        gpu_count: int = 1,
+        env_vars: Mapping[str, str] | None = None,
+        inputs: Any = None,
+        outputs: Any = None,
+        **options: Any,
+    ) -> Job:
+        """Plan and submit one job; `hooks=` are called while this process lives."""
+        hooks = options.pop("hooks", None)
+        plan = self.plan(image, command, gpu_count, env_vars, inputs, outputs, **options)
+        return self.submit(plan, hooks)
+
+    def create_jobs(self, requests: Iterable[Mapping[str, Any]]) -> list[Job]:
+        """Submit many jobs, given as the keywords of `create_job`, in order.
+
+        Every request is planned before anything exists. A job that the platform then refuses is
+        returned with status Error and its reason in `explain()`; it stops none of the others.
+        """
+        plans = [self.plan(**request) for request in requests]
+        self._reconcile_once()
+        self._submitter.submit_many(plans)
+        rows = self.store.jobs_by_id([plan.job_id for plan in plans])
+        return [self._handle(rows[plan.job_id]) for plan in plans]
+
+    def reconcile(self) -> list[str]:
+        """Settle submissions that a killed process left behind; returns their ids."""
+        self._reconciled = True
+        return self._submitter.reconcile()
+
+    # ---------------------------------------------------------------- watching
+
+    def get_job_status(self, job_id: str) -> JobStatus:
+        """The state of a job now. Never raises for a platform that cannot be reached."""
+        return self.get_statuses([job_id])[job_id]
+
+    def get_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """The states of many jobs in one round trip."""
+        self._reconcile_once()
+        rows = self._refresh(self.store.jobs_by_id(list(job_ids)))
+        return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
+
+    def wait(
+        self, job_id: str, timeout: float | None = None, poll_interval: float | None = None
+    ) -> JobStatus:
+        """Block until the job has ended; `WaitTimeoutError` after `timeout` seconds."""
+        return self.wait_all([job_id], timeout, poll_interval)[job_id]
+
+    def wait_all(
+        self,
+        job_ids: Sequence[str],
+        timeout: float | None = None,
+        poll_interval: float | None = None,
+    ) -> dict[str, JobStatus]:
+        """Block until all the jobs have ended, asking about all of them at once."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        slowest = self.backend.poll_seconds if poll_interval is None else poll_interval
+        pause = min(0.05, slowest)
+        while True:
+            statuses = self.get_statuses(job_ids)
+            for job_id, status in statuses.items():
+                if status.status == JobState.UNKNOWN.value and self.store.get_job(job_id) is None:
+                    raise JobNotFoundError(f"no job {job_id} in {self.store.path}")
+            if all(status.terminal for status in statuses.values()):
+                return statuses
+            if deadline is not None and time.monotonic() >= deadline:
+                open_jobs = sum(not status.terminal for status in statuses.values())
+                raise WaitTimeoutError(
+                    f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:g} s; "
+                    "they go on"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, slowest)
+
+    def get_job(self, job_id: str) -> Job | None:
+        """A live handle on a job of this platform, from the store; None when there is none."""
+        row = self.store.get_job(job_id)
+        return self._handle(row) if row and row["backend_type"] == self.platform else None
+
+    def list_jobs(self, status: str | None = None, limit: int | None = None) -> list[Job]:
+        """Jobs of this platform, newest first, from the store."""
+        rows = self.store.list_jobs(status=status, limit=limit, backend_type=self.platform)
+        return [self._handle(row) for row in rows]
+
+    # ---------------------------------------------------------------- logs, results, reasons
+
+    def stream_logs(
+        self, job_id: str, *, follow: bool = True, tail: int | None = None, cursor: str = ""
+    ) -> LogStream:
+        """Lines of the log as an iterator that never holds the log in memory."""
+        row = self._own_row(job_id)
+        return LogStream(
+            self.backend,
+            job_ref(row),
+            follow=follow and row["status"] not in TERMINAL_STATES,
+            tail=tail,
+            cursor=cursor,
+            has_ended=lambda: self.get_job_status(job_id).terminal,
+        )
+
+    def get_job_logs(self, job_id: str, tail: int | None = None) -> str:
+        """The log as text; "" for a job that is not known or has written nothing."""
+        row = self.store.get_job(job_id)
+        if row is None or row["backend_type"] != self.platform:
+            return ""
+        lines = list(self.stream_logs(job_id, follow=False, tail=tail))
+        return "\n".join(lines) + "\n" if lines else ""
+
+    def iter_job_log_chunks(self, job_id: str, chunk_size: int = 262_144) -> Iterator[str]:
+        """The log in pieces of about `chunk_size` characters."""
+        held: list[str] = []
+        size = 0
+        for line in self.stream_logs(job_id, follow=False):
+            held.append(line + "\n")
+            size += len(line) + 1
+            if size >= chunk_size:
+                yield "".join(held)
+                held, size = [], 0
+        if held:
+            yield "".join(held)
+
+    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
+        """Why the job failed and what to do; None when there is nothing to explain."""
+        row = self._refresh(self.store.jobs_by_id([job_id])).get(job_id)
+        if row is None or row["backend_type"] != self.platform:
+            return None
+        if row["failure"] is None:
+            return None
+        return decode(row, "failure")
+
+    def get_job_results_dir(self, job_id: str) -> str:
+        """Where the job's results are or will be; "" when unknown."""
+        row = self.store.get_job(job_id)
+        return str(row["results_dir"]) if row else ""
+
+    def get_checkpoints(self, job_id: str) -> list[str]:
+        """Paths of the checkpoints that the job has written so far, oldest first."""
+        row = self.store.get_job(job_id)
+        if row is None or not row["local_results_dir"]:
+            return []
+        found = iter_local_checkpoint_candidates(row["local_results_dir"])
+        return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
+
+    def get_job_replicas(self, job_id: str) -> list[dict[str, Any]]:
+        """The processes, pods or containers of a job."""
+        row = self.store.get_job(job_id)
+        return self.backend.replicas(job_ref(row)) if self._is_mine(row) and row else []
+
+    def check_path(self, remote_path: str) -> bool:
+        """Is there such a path, seen from where jobs run?"""
+        return self.backend.check_path(remote_path)
+
+    def list_path(self, remote_path: str) -> list[str]:
+        """Names in a folder, seen from where jobs run."""
+        return self.backend.list_path(remote_path)
+
+    # ---------------------------------------------------------------- stopping, cleaning
+
+    def cancel_job(self, job_id: str) -> bool:
+        """Stop a job. True once it has ended, also when it had ended before."""
+        self._reconcile_once()
+        row = self._refresh(self.store.jobs_by_id([job_id])).get(job_id)
+        if not self._is_mine(row) or row is None:
+            return False
+        if row["status"] in TERMINAL_STATES:
+            return True
+        self.store.request_cancel(job_id)
+        try:
+            self.backend.cancel(job_ref(row))
+            limit = settings.get_seconds("TAO_GRACE_SECONDS") + 10
+            return self.wait(job_id, timeout=limit).terminal
+        except (BackendUnreachableError, WaitTimeoutError):
+            return False
+
+    def validate_artifact_retention(self, **_platform_kwargs: Any) -> bool:
+        """True when results outlive the job, so that cleaning up later is possible."""
+        return True
+
+    def delete_job_artifacts(self, job_id: str) -> bool:
+        """Remove an ended job's results; the record of the job stays."""
+        row = self.store.get_job(job_id)
+        if not self._is_mine(row) or row is None or row["status"] not in TERMINAL_STATES:
+            return False
+        if not self.backend.delete_artifacts(job_ref(row)):
+            return False
+        self.store.delete_checkpoints(job_id)
+        self.store.add_event(job_id, "artifacts_deleted")
+        return True
+
+    # ---------------------------------------------------------------- inner workings
+
+    def _reconcile_once(self) -> None:
+        if self._reconciled:
+            return
+        try:
+            self.reconcile()
+        except BackendUnreachableError:
+            self._reconciled = False  # asked again on the next call
+
+    def _refresh(self, rows: Mapping[str, Row]) -> dict[str, Row]:
+        """Ask the platform about the open jobs among `rows` and bring the store up to date."""
+        asked = [
+            row
+            for row in rows.values()
+            if row["backend_type"] == self.platform
+            and row["phase"] == "submitted"
+            and row["status"] not in TERMINAL_STATES
+        ]
+        if asked:
+            self.store.apply_updates(self._observe(asked))
+            rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in asked])}
+        unexplained = [row for row in rows.values() if self._needs_explanation(row)]
+        for row in unexplained:
+            self._explain(row)
+        if unexplained:
+            rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in unexplained])}
+        return dict(rows)
+
+    def _observe(self, rows: Sequence[Row]) -> list[StatusUpdate]:
+        try:
+            seen = self.backend.observe([job_ref(row) for row in rows])
+        except BackendUnreachableError as error:
+            return [update_for_unreachable(row, str(error)) for row in rows]
+        updates = []
+        for row in rows:
+            observation = seen[row["job_id"]]
+            if observation.unreachable:
+                updates.append(update_for_unreachable(row, observation.unreachable))
+            elif observation.state is None:
+                updates.append(self._missing(row))
+            else:
+                updates.append(update_from_observation(row, observation))
+        return updates
+
+    def _missing(self, row: Row) -> StatusUpdate:
+        try:
+            records = self.backend.result_records(job_ref(row))
+        except BackendUnreachableError as error:
+            return update_for_unreachable(row, str(error))
+        grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
+        nodes = int(decode(row, "request").get("num_nodes", 1))
+        return update_for_missing(row, records, nodes, datetime.now(timezone.utc), grace)
+
+    def _needs_explanation(self, row: Row) -> bool:
+        return (
+            row["status"] == JobState.ERROR.value
+            and row["failure"] is None
+            and row["backend_type"] == self.platform
+            and row["phase"] == "submitted"
+        )
+
+    def _explain(self, row: Row) -> None:
+        """Store the explanation of a failed job while its evidence is still there."""
+        try:
+            evidence = self.backend.evidence(job_ref(row))
+        except BackendUnreachableError:
+            return  # tried again by whoever looks next
+        if evidence == Evidence():
+            evidence = Evidence(exit_code=row["exit_code"], reason=row["message"])
+        self.store.record_failure(row["job_id"], explain(evidence))
+
+    def _status(self, job_id: str, row: Row | None) -> JobStatus:
+        if row is None:
+            return JobStatus(job_id, JobState.UNKNOWN.value, "Job not found")
+        if row["backend_type"] != self.platform:
+            return JobStatus(
+                job_id,
+                JobState.UNKNOWN.value,
+                f"this job runs on {row['backend_type']}, and this SDK is for {self.platform}",
+            )
+        return describe(row)
+
+    def _is_mine(self, row: Row | None) -> bool:
+        return row is not None and row["backend_type"] == self.platform
+
+    def _own_row(self, job_id: str) -> Row:
+        row = self.store.get_job(job_id)
+        if row is None:
+            raise JobNotFoundError(f"no job {job_id} in {self.store.path}")
+        if row["backend_type"] != self.platform:
+            raise JobNotFoundError(
+                f"job {job_id} runs on {row['backend_type']}, and this SDK is for {self.platform}"
+            )
+        return row
+
+    def _job(self, job_id: str) -> Job:
+        return self._handle(self._own_row(job_id))
+
+    def _handle(self, row: Row) -> Job:
+        job = Job(
+            id=row["job_id"],
+            network_arch=row["network_arch"],
+            action=row["action"],
+            workspace_id=row["workspace_id"],
+            backend_type=row["backend_type"],
+            status=row["status"],
+            created_at=row["created_at"],
+            backend_job_id=row["backend_job_id"],
+            parent_job_id=row["parent_job_id"] or "",
+            results_dir=row["results_dir"],
+            local_results_dir=row["local_results_dir"],
+            base_checkpoint=row["base_checkpoint"],
+        )
+        return job.bind(self)

@@ -1,0 +1,319 @@
+"""The local platform: processes of this machine under supervisors of their own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError, ValidationError
+from tao_sdk.failures import Evidence, ReplicaEvidence
+from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import (
+    Artefact,
+    Backend,
+    JobIdentity,
+    JobRef,
+    LogChunk,
+    Observation,
+    Plan,
+    Submission,
+)
+from tao_sdk.platforms.local import gpus as machine
+from tao_sdk.platforms.local import logs
+from tao_sdk.platforms.local.launch import JobFolder, Launch
+from tao_sdk.platforms.local.states import Snapshot, interpret
+from tao_sdk.platforms.local.transport import LocalTransport, read_records
+from tao_sdk.platforms.request import JobRequest, Option, check_gpu_ids, check_text, one_of
+from tao_sdk.result_record import ResultRecord, shim_argv
+from tao_sdk.secrets import PLACEHOLDER
+
+# The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
+_LONGEST_ARGUMENT = 120_000
+_EVIDENCE_LINES = 200
+
+OPTIONS = (
+    Option("gpu_ids", "exactly these GPUs, by number or UUID", check_gpu_ids, ()),
+    Option(
+        "when_busy",
+        "when all GPUs are taken: wait in the queue, or refuse",
+        one_of("wait", "refuse"),
+        "wait",
+    ),
+    Option("cwd", "working directory; default: the caller's", check_text),
+    Option("results_root", "results go below <results_root>/<job id>", check_text),
+)
+
+
+class LocalBackend(Backend):
+    """Runs jobs as processes of this machine."""
+
+    platform = "local"
+    options = OPTIONS
+    poll_seconds = 0.25
+    transport: LocalTransport
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.transport = LocalTransport()
+
+    # ------------------------------------------------------------------ submitting
+
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        folder = self._folder(identity.job_id)
+        results_root = Path(request.options["results_root"] or self.root / "results").absolute()
+        files, argv = _command(request.command, folder)
+        return self.plan_argv(request, identity, argv, files, results_root, {})
+
+    def plan_argv(
+        self,
+        request: JobRequest,
+        identity: JobIdentity,
+        argv: Sequence[str],
+        files: Mapping[str, str],
+        results_root: Path,
+        extra_env: Mapping[str, str],
+    ) -> Plan:
+        """A plan that starts exactly these words."""
+        folder = self._folder(identity.job_id)
+        cwd = _check_cwd(request.options["cwd"])
+        usable, per_node = _gpus_for(request)
+        told = {
+            "TAO_JOB_ID": identity.job_id,
+            "TAO_RESULTS_ROOT": str(results_root),
+            "TAO_ATTEMPT": "1",
+            "TAO_GROUP_SIGNALS": "1",
+            **extra_env,
+        }
+        secret = {
+            name: value
+            for name, value in settings.injected_credentials().items()
+            if name not in request.env
+        }
+        secret.update({name: value.reveal() for name, value in request.env.items()})
+        words = shim_argv(argv)
+        launch = Launch(
+            job_id=identity.job_id,
+            token=identity.token,
+            folder=str(folder.path),
+            cwd=cwd,
+            argv=words,
+            env={**settings.process_environment(), **secret, **told},
+            nodes=request.num_nodes,
+            gpus_per_node=per_node,
+            gpu_indexes=[gpu.index for gpu in usable],
+            gpu_keys=[gpu.key for gpu in usable],
+            lease_folder=settings.get("TAO_GPU_LEASE_DIR"),
+            when_busy=request.options["when_busy"],
+            grace_seconds=settings.get_seconds("TAO_GRACE_SECONDS"),
+        )
+        results = str(results_root / identity.job_id)
+        return Plan(
+            identity=identity,
+            platform=self.platform,
+            request=request,
+            artefacts=_artefacts(launch, files, told, secret),
+            intent={"folder": str(folder.path), "nodes": request.num_nodes},
+            results_dir=results,
+            local_results_dir=results,
+            warnings=_warnings(request),
+            payload=(launch, files),
+        )
+
+    def submit(self, plan: Plan) -> Submission:
+        launch, files = plan.payload
+        pid = self.transport.spawn(launch, files, Path(plan.results_dir))
+        return self._submission(plan.identity, plan.intent, f"supervisor {pid}")
+
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        accepted = self.transport.fence([_folder_of(job) for job in jobs])
+        return {
+            job.job_id: self._submission(job.identity, job.native, "adopted") if is_there else None
+            for job, is_there in zip(jobs, accepted, strict=True)
+        }
+
+    def _submission(
+        self, identity: JobIdentity, intent: Mapping[str, Any], message: str
+    ) -> Submission:
+        return Submission(identity.name, intent, message)
+
+    # ------------------------------------------------------------------ watching
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        snapshots = self._scan(jobs)
+        return {job.job_id: interpret(seen) for job, seen in zip(jobs, snapshots, strict=True)}
+
+    def cancel(self, job: JobRef) -> None:
+        self.transport.terminate(_folder_of(job), settings.get_seconds("TAO_GRACE_SECONDS"))
+
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        self.transport.calls.record("log")
+        return logs.read_chunk(_log_files(job), cursor=cursor, tail=tail, limit=limit, flush=flush)
+
+    def evidence(self, job: JobRef) -> Evidence:
+        [seen] = self._scan([job])
+        if seen.unreachable:
+            raise BackendUnreachableError(seen.unreachable)
+        observation = interpret(seen)
+        state = seen.state or {}
+        return Evidence(
+            exit_code=observation.exit_code,
+            reason="" if observation.exit_code is not None else observation.message,
+            log_tail=self._log_tail(job),
+            replicas=tuple(
+                ReplicaEvidence(
+                    rank=rank["rank"], exit_code=rank["exit_code"], ended_at=rank["ended_at"]
+                )
+                for rank in state.get("ranks", ())
+            ),
+            killed_from_outside=observation.state is JobState.ERROR
+            and observation.exit_code is None
+            and state.get("outcome") != "refused",
+        )
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        self.transport.calls.record("records")
+        return read_records(Path(job.results_dir), job.job_id)
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        [seen] = self._scan([job])
+        observation = interpret(seen)
+        pending = observation.state is JobState.PENDING
+        issue = {"reason": "Waiting", "message": observation.message} if pending else None
+        ranks = (seen.state or {}).get("ranks") or [{"rank": 0}]
+        return [
+            {
+                "name": f"{job.identity.name}-{rank['rank']}",
+                "status": {
+                    "node": {"name": "localhost", "node_group_id": ""},
+                    "phase": str(observation.state or JobState.UNKNOWN),
+                    "readiness_issue": issue,
+                    "gpus": rank.get("gpus", []),
+                    "exit_code": rank.get("exit_code"),
+                },
+            }
+            for rank in ranks
+        ]
+
+    def _scan(self, jobs: Sequence[JobRef]) -> list[Snapshot]:
+        return self.transport.scan(
+            (_folder_of(job), Path(job.results_dir), job.job_id) for job in jobs
+        )
+
+    def _log_tail(self, job: JobRef) -> str:
+        chunk = logs.read_chunk(
+            _log_files(job), cursor="", tail=_EVIDENCE_LINES, limit=256 * 1024, flush=True
+        )
+        return "\n".join(line.text for line in chunk.lines)
+
+    # ------------------------------------------------------------------ paths
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        results = Path(job.results_dir)
+        if results.name != job.job_id:
+            raise ValidationError(f"{results} is not the results folder of job {job.job_id}")
+        self.transport.remove(_folder_of(job), results)
+        return True
+
+    def check_path(self, path: str) -> bool:
+        self.transport.calls.record("check_path")
+        return local_path(path).exists()
+
+    def list_path(self, path: str) -> list[str]:
+        self.transport.calls.record("list_path")
+        place = local_path(path)
+        if not place.exists():
+            raise ValidationError(f"{path}: there is no such path on this machine")
+        return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else [place.name]
+
+    def _folder(self, job_id: str) -> JobFolder:
+        return JobFolder(self.root / "jobs" / job_id)
+
+
+def local_path(path: str) -> Path:
+    """A path or `file://` address of this machine; anything else is refused with the reason."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return Path(path).expanduser()
+    if scheme == "file":
+        return Path("/" + rest.lstrip("/"))
+    if scheme == "s3":
+        settings.require("ACCESS_KEY", "SECRET_KEY", purpose=f"reading {path}")
+    raise UnsupportedError(
+        f"{path}: the local platform of this version reads files of this machine only "
+        "(a path, or file://)"
+    )
+
+
+def _folder_of(job: JobRef) -> JobFolder:
+    return JobFolder(Path(job.native["folder"]))
+
+
+def _log_files(job: JobRef) -> list[Path]:
+    nodes = int(job.native["nodes"])
+    return [_folder_of(job).log(rank, nodes) for rank in range(nodes)]
+
+
+def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]]:
+    shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+    if len(command.encode()) <= _LONGEST_ARGUMENT:
+        return {}, [shell, "-c", command]
+    return {"command.sh": command}, [shell, str(folder.path / "command.sh")]
+
+
+def _check_cwd(cwd: str | None) -> str:
+    place = Path(cwd).expanduser() if cwd else Path.cwd()
+    if not place.is_dir():
+        raise ValidationError(f"cwd: {place} is not a folder of this machine")
+    return str(place.absolute())
+
+
+def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
+    """The GPUs this job may take from, and how many each node takes."""
+    ids = request.options["gpu_ids"]
+    if ids and request.gpu_count not in (1, len(ids) // request.num_nodes):
+        raise ValidationError(
+            f"gpu_ids names {len(ids)} GPUs for {request.num_nodes} node(s), gpu_count says "
+            f"{request.gpu_count} per node: leave gpu_count out, or make them agree"
+        )
+    if request.gpu_count == 0 and not ids:
+        return [], 0
+    found = machine.discover()
+    per_node = len(found) // request.num_nodes if request.gpu_count == -1 else request.gpu_count
+    if ids:
+        per_node = len(ids) // request.num_nodes
+    return machine.choose(found, per_node, ids, request.num_nodes), per_node
+
+
+def _warnings(request: JobRequest) -> tuple[str, ...]:
+    notes = []
+    if request.image:
+        notes.append(f"image {request.image} is recorded, not used: local jobs are plain processes")
+    return tuple(notes)
+
+
+def _artefacts(
+    launch: Launch,
+    files: Mapping[str, str],
+    told: Mapping[str, str],
+    secret: Mapping[str, str],
+) -> tuple[Artefact, ...]:
+    environment = [f"{name}={value}" for name, value in sorted(told.items())]
+    environment += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
+    environment.append("… and the environment of the calling process")
+    gpus = (
+        f"{launch.gpus_per_node} per node, leased from {', '.join(launch.gpu_indexes)}"
+        if launch.gpus_per_node
+        else "none"
+    )
+    where = [f"cwd {launch.cwd}", f"nodes {launch.nodes}", f"gpus {gpus}", f"job {launch.folder}"]
+    return (
+        Artefact("command", shlex.join(launch.argv)),
+        Artefact("environment", "\n".join(environment)),
+        Artefact("process", "\n".join(where)),
+        *(Artefact(name, text) for name, text in files.items()),
+    )

@@ -1,0 +1,90 @@
+"""Which GPUs this machine has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
+
+_QUERY = ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: its number for CUDA, and the name under which it is leased."""
+
+    index: str
+    key: str
+    model: str = ""
+
+
+def discover() -> list[Gpu]:
+    """The GPUs that jobs may use: pretended ones, or what nvidia-smi lists, or none."""
+    pretended = settings.get("TAO_LOCAL_GPUS")
+    gpus = pretend(pretended) if pretended else _ask_nvidia_smi()
+    allowed = settings.process_environment().get("CUDA_VISIBLE_DEVICES")
+    return gpus if allowed is None else restrict(gpus, allowed)
+
+
+def pretend(text: str) -> list[Gpu]:
+    """`"4"` is four GPUs numbered from 0; `"2,3"` are those two."""
+    indexes = [str(n) for n in range(int(text))] if text.isdigit() else text.split(",")
+    names = [index.strip() for index in indexes]
+    if not all(names):
+        raise ValidationError(f"TAO_LOCAL_GPUS={text!r}: give a number, or ids such as 0,1")
+    return [Gpu(name, f"pretended-{name}", "pretended") for name in names]
+
+
+def parse_nvidia_smi(text: str) -> list[Gpu]:
+    """Read `index, uuid, name` lines."""
+    rows = [[part.strip() for part in line.split(",", 2)] for line in text.splitlines() if line]
+    return [Gpu(row[0], row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit()]
+
+
+def restrict(gpus: list[Gpu], visible: str) -> list[Gpu]:
+    """Honour a CUDA_VISIBLE_DEVICES of the caller: its jobs get no other GPUs."""
+    wanted = [name.strip() for name in visible.split(",") if name.strip()]
+    return [gpu for name in wanted for gpu in gpus if name == gpu.index or gpu.key == name]
+
+
+def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int) -> list[Gpu]:
+    """The GPUs from which this job may take its own; raises when it can never run here."""
+    if gpu_ids:
+        by_name = {name: gpu for gpu in gpus for name in (gpu.index, gpu.key)}
+        unknown = [name for name in gpu_ids if name not in by_name]
+        if unknown:
+            raise CapacityError(
+                f"gpu_ids: this machine has no GPU {', '.join(unknown)}; it has {_list(gpus)}"
+            )
+        if len(gpu_ids) % nodes:
+            raise ValidationError(
+                f"gpu_ids: {len(gpu_ids)} GPUs cannot be shared evenly by {nodes} nodes"
+            )
+        return [by_name[name] for name in gpu_ids]
+    if gpu_count * nodes > len(gpus):
+        hint = "gpu_count=0 runs without" if not gpus else f"at most {len(gpus)} can be asked for"
+        raise CapacityError(
+            f"gpu_count: {gpu_count * nodes} GPUs asked for, this machine has {_list(gpus)}; {hint}"
+        )
+    return gpus
+
+
+def _list(gpus: list[Gpu]) -> str:
+    return f"{len(gpus)} ({', '.join(gpu.index for gpu in gpus)})" if gpus else "none"
+
+
+def _ask_nvidia_smi() -> list[Gpu]:
+    if shutil.which(_QUERY[0]) is None:
+        return []
+    try:
+        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BackendUnreachableError("nvidia-smi did not answer within 30 s") from error
+    if answer.returncode != 0:
+        raise BackendUnreachableError(
+            f"nvidia-smi failed ({answer.returncode}): {(answer.stderr or answer.stdout).strip()}"
+        )
+    return parse_nvidia_smi(answer.stdout)

@@ -1,0 +1,45 @@
+"""LocalSDK: jobs as processes of this machine. Works with nothing installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tao_sdk import settings
+from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.local.backend import LocalBackend
+
+
+class LocalSDK(PlatformSDK):
+    """Launch, watch, explain and stop jobs that are processes of this machine.
+
+    `work_dir` holds the jobs' folders and their results; it defaults to TAO_LOCAL_ROOT or
+    `local/` in the state folder.
+    """
+
+    platform = "local"
+    default_workspace = "local"
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        work_dir: str | Path | None = None,
+        store: JobStore | None = None,
+    ) -> None:
+        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        self._work_dir = work_dir
+
+    def _make_backend(self) -> LocalBackend:
+        return LocalBackend(self.work_dir)
+
+    @property
+    def work_dir(self) -> Path:
+        """Where jobs and their results live."""
+        chosen = self._work_dir or settings.lookup("TAO_LOCAL_ROOT")
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        json_path, _ = resolve_sdk_state_paths(None)
+        return Path(json_path).parent / "local"

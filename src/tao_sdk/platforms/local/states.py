@@ -1,0 +1,104 @@
+"""From the files of a local job to what is true about it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import MISSING, Observation
+from tao_sdk.process_identity import Fate
+from tao_sdk.result_record import ResultRecord, first_failure
+
+_OUTCOMES = {
+    "complete": JobState.COMPLETE,
+    "error": JobState.ERROR,
+    "canceled": JobState.CANCELED,
+    "refused": JobState.ERROR,
+}
+
+_PHASES = {
+    "starting": JobState.PENDING,
+    "queued": JobState.PENDING,
+    "running": JobState.RUNNING,
+}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that was read about one job at one moment."""
+
+    claim: dict[str, Any] | None
+    state: dict[str, Any] | None
+    supervisor: Fate = Fate.UNKNOWN
+    ranks_alive: tuple[bool, ...] = ()
+    records: tuple[ResultRecord, ...] = ()
+    unreachable: str = ""
+
+
+def interpret(seen: Snapshot) -> Observation:
+    """What the snapshot says about the job."""
+    if seen.unreachable:
+        return Observation(None, unreachable=seen.unreachable)
+    if seen.claim is None:
+        return MISSING
+    state = seen.state or {}
+    if state.get("phase") == "done":
+        return Observation(
+            _OUTCOMES[state["outcome"]],
+            state["message"],
+            state.get("exit_code"),
+            state.get("started_at", ""),
+            state["ended_at"],
+        )
+    if seen.supervisor is Fate.UNKNOWN:
+        host = str(seen.claim["supervisor"]).partition("/")[0]
+        return Observation(None, unreachable=f"the job runs on {host}, and this is another machine")
+    if seen.supervisor is Fate.GONE:
+        return _without_supervisor(seen, state)
+    return Observation(
+        _PHASES[state.get("phase", "starting")],
+        state.get("message", ""),
+        started_at=state.get("started_at", ""),
+    )
+
+
+def _without_supervisor(seen: Snapshot, state: dict[str, Any]) -> Observation:
+    """The supervisor was killed; the job may have gone on without it."""
+    started = state.get("started_at", "")
+    if any(seen.ranks_alive):
+        return Observation(
+            JobState.RUNNING,
+            "its supervisor was killed (by the kernel's out-of-memory killer, or by hand); "
+            "the job itself goes on, and its own record will tell how it ends",
+            started_at=started,
+        )
+    if not state.get("ranks"):
+        return Observation(
+            JobState.ERROR, "its supervisor was killed before the job started", started_at=started
+        )
+    return _from_records(seen.records, int(state["nodes"]), started)
+
+
+def _from_records(records: Sequence[ResultRecord], nodes: int, started: str) -> Observation:
+    failed = first_failure(records)
+    if failed is not None:
+        return Observation(
+            JobState.ERROR,
+            f"ended with exit code {failed.exit_code} after its supervisor had been killed",
+            failed.exit_code,
+            started,
+            failed.ended_at,
+        )
+    if len(records) == nodes:
+        ended = max(record.ended_at for record in records)
+        return Observation(
+            JobState.COMPLETE, "completed after its supervisor had been killed", 0, started, ended
+        )
+    return Observation(
+        JobState.ERROR,
+        "killed together with its supervisor (by the kernel's out-of-memory killer, or by hand); "
+        "how far it came is not known",
+        started_at=started,
+    )

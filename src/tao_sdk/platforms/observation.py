@@ -1,0 +1,114 @@
+"""From what a platform says to what we write down: pure decisions.
+
+The rules that make a status trustworthy live here and nowhere else:
+
+* a terminal state is final;
+* a poll that failed changes nothing but the message;
+* a job that its reachable platform denies knowing is settled by the record it left, and only
+  after a grace period by the absence of one;
+* a job that failed because we stopped it was cancelled; one that had ended before was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tao_sdk.job_store import StatusUpdate
+from tao_sdk.models import JobState, JobStatus
+from tao_sdk.platforms.backend import Observation
+from tao_sdk.result_record import ResultRecord, first_failure
+
+VANISHED = "vanished: the platform no longer knows this job and it left no result record"
+
+Row = Mapping[str, Any]
+
+
+def update_from_observation(row: Row, seen: Observation) -> StatusUpdate:
+    """A job that the platform knows."""
+    assert seen.state is not None, "missing jobs go through update_for_missing"  # noqa: S101 - a programming error, not input
+    state = _canceled_instead_of_error(row, seen.state, seen.ended_at)
+    return StatusUpdate(
+        job_id=row["job_id"],
+        status=state.value,
+        message=seen.message,
+        exit_code=seen.exit_code,
+        started_at=seen.started_at or None,
+        ended_at=seen.ended_at or None,
+        missing_since="",
+        poll_error="",
+        observed=True,
+    )
+
+
+def update_for_unreachable(row: Row, error: str) -> StatusUpdate:
+    """A job whose platform could not be asked: the last known state stays."""
+    return StatusUpdate(job_id=row["job_id"], poll_error=error)
+
+
+def update_for_missing(
+    row: Row, records: Sequence[ResultRecord], nodes: int, now: datetime, grace: timedelta
+) -> StatusUpdate:
+    """A job of `nodes` ranks that the reachable platform denies knowing."""
+    failed = first_failure(records)
+    if failed is not None:
+        return _settled(row, JobState.ERROR, failed, f"ended with exit code {failed.exit_code}")
+    if len(records) >= nodes:
+        return _settled(row, JobState.COMPLETE, records[0], "completed")
+    since = row["missing_since"]
+    if not since:
+        return StatusUpdate(
+            job_id=row["job_id"],
+            message="the platform does not know this job (any more); waiting before judging",
+            missing_since=now.isoformat(),
+            poll_error="",
+        )
+    if now - datetime.fromisoformat(since) < grace:
+        return StatusUpdate(job_id=row["job_id"], poll_error="")
+    state = JobState.CANCELED if row["cancel_requested_at"] else JobState.ERROR
+    canceled = state is JobState.CANCELED
+    message = "cancelled; the platform no longer knows this job" if canceled else VANISHED
+    return StatusUpdate(
+        job_id=row["job_id"], status=state.value, message=message, ended_at=now.isoformat()
+    )
+
+
+def describe(row: Row) -> JobStatus:
+    """A stored row as the status that users see."""
+    message = row["message"]
+    if row["poll_error"] and not JobState(row["status"]).terminal:
+        doubt = (
+            f"cannot reach the platform since {row['poll_error_since']}: {row['poll_error']}; "
+            f"last known state {row['status']}"
+        )
+        message = f"{doubt} ({message})" if message else doubt
+    return JobStatus(row["job_id"], row["status"], message, row["updated_at"])
+
+
+def _settled(row: Row, state: JobState, record: ResultRecord, what: str) -> StatusUpdate:
+    state = _canceled_instead_of_error(row, state, record.ended_at)
+    return StatusUpdate(
+        job_id=row["job_id"],
+        status=state.value,
+        message=f"{what}, says its result record; the platform has forgotten the job",
+        exit_code=record.exit_code,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        missing_since="",
+        poll_error="",
+        observed=True,
+    )
+
+
+def _canceled_instead_of_error(row: Row, state: JobState, ended_at: str) -> JobState:
+    asked = row["cancel_requested_at"]
+    if state is not JobState.ERROR or not asked:
+        return state
+    # Records have whole seconds: an end in the second of the request counts as caused by it.
+    ended_before = bool(ended_at) and _moment(ended_at) + timedelta(seconds=1) <= _moment(asked)
+    return JobState.ERROR if ended_before else JobState.CANCELED
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -1,0 +1,31 @@
+"""What programs may rely on, as types: for annotations and `isinstance`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from tao_sdk.models import Job, JobStatus
+from tao_sdk.platforms.base import PlatformSDK
+
+__all__ = ["ArtifactCleanupSDK", "PlatformSDK", "PythonScriptSDK"]
+
+
+@runtime_checkable
+class PythonScriptSDK(Protocol):
+    """An SDK that runs Python scripts rather than containers."""
+
+    def create_python_job(self, script: str, *args: Any, **kwargs: Any) -> Job: ...
+    def get_job_status(self, job_id: str) -> JobStatus: ...
+    def get_job_logs(self, job_id: str, tail: int | None = None) -> str: ...
+    def iter_job_log_chunks(self, job_id: str, chunk_size: int = 262_144) -> Iterator[str]: ...
+    def cancel_job(self, job_id: str) -> bool: ...
+    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None: ...
+
+
+@runtime_checkable
+class ArtifactCleanupSDK(Protocol):
+    """An SDK that can remove what a job left behind."""
+
+    def validate_artifact_retention(self, **platform_kwargs: Any) -> bool: ...
+    def delete_job_artifacts(self, job_id: str) -> bool: ...

@@ -1,0 +1,65 @@
+"""Platforms by name: our own, and those that other packages register.
+
+A package adds a platform with an entry point in the group `tao_sdk.platforms`, whose value is a
+`PlatformSDK` class. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from tao_sdk.errors import JobNotFoundError, PlatformError, ValidationError
+from tao_sdk.models import Job, JobUri
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.base import PlatformSDK
+
+GROUP = "tao_sdk.platforms"
+
+# Known without reading installed metadata, which costs more than the rest of a start.
+_BUILT_IN = {
+    "local": "tao_sdk.platforms.local.sdk:LocalSDK",
+    "virtualenv": "tao_sdk.platforms.local.virtualenv:VirtualEnvSDK",
+}
+
+
+def names() -> list[str]:
+    """Every platform that can be asked for."""
+    return sorted({*_BUILT_IN, *_registered()})
+
+
+def get(name: str) -> type[PlatformSDK]:
+    """The SDK class of a platform."""
+    target = _BUILT_IN.get(name) or _registered().get(name)
+    if target is None:
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValidationError(f"no platform {name!r}{hint} There are: {', '.join(names())}")
+    module_name, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        raise PlatformError(
+            f"platform {name} needs a package that is not installed ({error.name or error}): "
+            f"pip install 'tao-sdk[{name}]'"
+        ) from error
+    return cast("type[PlatformSDK]", found)
+
+
+def attach(uri: str) -> Job:
+    """A live handle from a job's address, from any process."""
+    address = JobUri.parse(uri)
+    sdk = get(address.platform)(state_file=address.state or None)
+    job = sdk.get_job(address.job_id)
+    if job is None:
+        raise JobNotFoundError(f"no job {address.job_id} of {address.platform} in {sdk.store.path}")
+    return job
+
+
+def _registered() -> Mapping[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -1,0 +1,266 @@
+"""What was asked for: one validated, immutable request.
+
+`build_request` is the single place where the keywords of `create_job` are checked. Whatever can
+be found wrong without touching the platform is found here, before anything exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
+from tao_sdk.models import validate_job_id
+from tao_sdk.secrets import Secret, find_exposed, seal
+from tao_sdk.spec_serialization import normalize_specs
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# What the SDK itself says about a job cannot be contradicted by the job's environment.
+RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT"})
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword of `create_job`: what it means and how its value is checked.
+
+    `check` returns the value in its final form or raises `ValidationError`.
+    """
+
+    name: str
+    meaning: str
+    check: Callable[[str, Any], Any]
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One job, as asked for. Environment values are secrets, the rest may be shown and stored."""
+
+    command: str
+    image: str = ""
+    gpu_count: int = 1
+    env: Mapping[str, Secret] = field(default_factory=dict)
+    num_nodes: int = 1
+    network_arch: str = ""
+    action: str = ""
+    workspace_id: str = ""
+    parent_job_id: str = ""
+    base_checkpoint: str = ""
+    plan_id: str = ""
+    step_id: int = 0
+    specs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the store keeps: environment names, never values."""
+        shown = {name: str(value) for name, value in self.options.items() if value is not None}
+        return {
+            "command": self.command,
+            "image": self.image,
+            "gpu_count": self.gpu_count,
+            "num_nodes": self.num_nodes,
+            "env_names": sorted(self.env),
+            "options": shown,
+        }
+
+
+def check_text(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValidationError(f"{where}: expected text, got {type(value).__name__}")
+    if "\x00" in value:
+        raise ValidationError(f"{where}: a NUL character cannot be passed to a program")
+    return value
+
+
+def check_whole_number(where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValidationError(f"{where}: expected a whole number, got {value!r}")
+    return value
+
+
+def check_positive(where: str, value: Any) -> int:
+    number = check_whole_number(where, value)
+    if number < 1:
+        raise ValidationError(f"{where}: {number} is not at least 1")
+    return number
+
+
+def check_gpu_count(where: str, value: Any) -> int:
+    number = check_whole_number(where, value)
+    if number < -1:
+        raise ValidationError(f"{where}: {number} makes no sense; 0 is none, -1 all, N that many")
+    return number
+
+
+def check_gpu_ids(where: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise ValidationError(f"{where}: expected a list of GPU ids such as [0, 1]")
+    ids = tuple(str(gpu).strip() for gpu in value)
+    if len(set(ids)) != len(ids) or not all(ids):
+        raise ValidationError(f"{where}: {value!r} names a GPU twice or not at all")
+    return ids
+
+
+def one_of(*choices: str) -> Callable[[str, Any], str]:
+    """A check that accepts exactly these words."""
+
+    def check(where: str, value: Any) -> str:
+        if value not in choices:
+            raise ValidationError(f"{where}: {value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    return check
+
+
+def _check_parent(where: str, value: Any) -> str:
+    return validate_job_id(check_text(where, value)) if value else ""
+
+
+COMMON_OPTIONS: tuple[Option, ...] = (
+    Option("num_nodes", "how many nodes (processes, pods) run the command", check_positive, 1),
+    Option("network_arch", "the model, for your records", check_text, ""),
+    Option("action", "train, evaluate, …, for your records", check_text, ""),
+    Option("workspace_id", "free text, for your records", check_text, ""),
+    Option("parent_job_id", "the job this one builds on", _check_parent, ""),
+    Option("base_checkpoint", "the pretrained model it starts from", check_text, ""),
+    Option("plan_id", "which plan of several steps this job belongs to", check_text, ""),
+    Option("step_id", "which step of that plan", check_whole_number, 0),
+    Option("specs", "the training spec, stored with the job", lambda _w, value: value, None),
+)
+
+
+def build_request(
+    platform_options: Iterable[Option],
+    *,
+    image: str,
+    command: str | Sequence[str],
+    gpu_count: int,
+    env_vars: Mapping[str, str] | None,
+    keywords: Mapping[str, Any],
+    platform: str,
+) -> JobRequest:
+    """Check everything that needs no platform and return the request."""
+    table = {option.name: option for option in (*COMMON_OPTIONS, *platform_options)}
+    unknown = [name for name in keywords if name not in table]
+    if unknown:
+        raise _unknown_option(unknown[0], table, platform)
+    checked = {
+        name: option.default if keywords.get(name) is None else option.check(name, keywords[name])
+        for name, option in table.items()
+    }
+    env = seal(_check_env(env_vars))
+    request = JobRequest(
+        command=_check_command(command),
+        image=check_text("image", image or ""),
+        gpu_count=check_gpu_count("gpu_count", gpu_count),
+        env=env,
+        num_nodes=checked.pop("num_nodes"),
+        specs=normalize_specs(checked.pop("specs")),
+        **{name: checked.pop(name) for name in _TEXT_FIELDS},
+        options=checked,
+    )
+    refuse_exposed_secrets(request)
+    return request
+
+
+_TEXT_FIELDS = (
+    "network_arch",
+    "action",
+    "workspace_id",
+    "parent_job_id",
+    "base_checkpoint",
+    "plan_id",
+    "step_id",
+)
+
+
+def refuse_exposed_secrets(request: JobRequest) -> None:
+    """Refuse a request whose visible parts contain a secret value.
+
+    Command lines are visible to every user of a machine, and plans and stores are read by many:
+    altering them silently would break "what we print is what runs", so we ask for a change.
+    """
+    known = {**seal(_secret_settings()), **request.env}
+    for where, text in _visible_texts(request):
+        name = find_exposed(text, known)
+        if name is None:
+            continue
+        if name == "a presigned URL":
+            raise SecretExposureError(
+                f"{where} contains a presigned URL, whose signature is a credential that others "
+                f"could read there: pass it as env_vars={{'MY_URL': …}} and write "
+                f'"$MY_URL" in the command'
+            )
+        reference = f"${{env:{name}}}" if where.startswith("specs") else f'"${name}"'
+        raise SecretExposureError(
+            f"{where} contains the value of {name}, which others could read there: "
+            f"write {reference} instead and it is filled in inside the job"
+        )
+
+
+def _visible_texts(request: JobRequest) -> Iterable[tuple[str, str]]:
+    yield "command", request.command
+    yield "image", request.image
+    for name in _TEXT_FIELDS:
+        yield name, str(getattr(request, name))
+    for name, value in request.options.items():
+        yield from _texts_of(name, value)
+    yield from _texts_of("specs", request.specs)
+
+
+def _texts_of(where: str, value: Any) -> Iterable[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield f"{where}.{key}", str(key)
+            yield from _texts_of(f"{where}.{key}", item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _texts_of(f"{where}[{index}]", item)
+    elif value is not None:
+        yield where, str(value)
+
+
+def _secret_settings() -> dict[str, str]:
+    return {
+        name: settings.lookup(name)
+        for name, setting in settings.SETTINGS.items()
+        if setting.secret and settings.lookup(name)
+    }
+
+
+def _check_command(command: str | Sequence[str]) -> str:
+    if isinstance(command, str):
+        text = check_text("command", command)
+    else:
+        text = shlex.join(check_text(f"command[{i}]", part) for i, part in enumerate(command))
+    if not text.strip():
+        raise ValidationError("command: nothing to run; give a shell command or a list of words")
+    return text
+
+
+def _check_env(env_vars: Mapping[str, str] | None) -> dict[str, str]:
+    checked: dict[str, str] = {}
+    for name, value in (env_vars or {}).items():
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise ValidationError(f"env_vars: {name!r} is not a name that a shell accepts")
+        if name in RESERVED_ENV:
+            raise ValidationError(f"env_vars.{name}: set by the SDK for every job; leave it out")
+        checked[name] = check_text(f"env_vars.{name}", value)
+    return checked
+
+
+def _unknown_option(name: str, table: Mapping[str, Option], platform: str) -> UnknownOptionError:
+    choices = sorted({*table, "image", "command", "gpu_count", "env_vars", "inputs", "outputs"})
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return UnknownOptionError(
+        f"create_job() on {platform} knows no keyword {name!r}{hint} It knows: {', '.join(choices)}"
+    )

@@ -1,0 +1,141 @@
+"""Which process is that, and is it still the same one?
+
+A process id alone is reused by the kernel; together with the process's start time and the
+machine (boot and pid namespace) it names one process for ever. Zombies count as gone: nothing
+of them runs any more.
+
+Every supervisor of a local job imports this module, so it imports little itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+_LINUX = sys.platform.startswith("linux")
+
+
+class Fate(Enum):
+    """What can be known about a process from here."""
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class ProcessIdentity(NamedTuple):
+    """One process of one machine."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def current(cls) -> ProcessIdentity:
+        return cls(this_host(), os.getpid(), start_time(os.getpid()) or "")
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessIdentity | None:
+        """Read back `str(identity)`; None for anything else."""
+        parts = text.rsplit("|", 2)
+        if len(parts) != 3 or not parts[1].isdigit():
+            return None
+        return cls(parts[0], int(parts[1]), parts[2])
+
+    def __str__(self) -> str:
+        return f"{self.host}|{self.pid}|{self.started}"
+
+    @property
+    def fate(self) -> Fate:
+        """Whether exactly this process still runs, as far as this machine can tell."""
+        if self.host == this_host():
+            return Fate.ALIVE if self.alive else Fate.GONE
+        machine, _, place = self.host.partition("/")
+        this_machine, _, this_place = this_host().partition("/")
+        rebooted = place.partition("/")[0] != this_place.partition("/")[0]
+        return Fate.GONE if machine == this_machine and rebooted else Fate.UNKNOWN
+
+    @property
+    def alive(self) -> bool:
+        """True while exactly this process runs; only meaningful on its own machine."""
+        return bool(self.started) and start_time(self.pid) == self.started
+
+
+@functools.lru_cache(maxsize=1)
+def this_host() -> str:
+    """This machine, boot and pid namespace: where a process id means something."""
+    name = os.uname().nodename
+    if not _LINUX:
+        return name
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{name}{_machine_id()}/{boot[:8]}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def _machine_id() -> str:
+    """Tells machines of the same name apart, where the system has such an id."""
+    try:
+        return "-" + Path("/etc/machine-id").read_text(encoding="ascii").strip()[:8]
+    except FileNotFoundError:
+        return ""
+
+
+def start_time(pid: int) -> str | None:
+    """When the process started, in the kernel's own terms; None when it is gone or a zombie."""
+    if pid <= 0:
+        return None
+    return _start_time_from_proc(pid) if _LINUX else _start_time_from_ps(pid)
+
+
+def _start_time_from_proc(pid: int) -> str | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may itself hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    state, ticks = fields[0], fields[19]
+    return None if state in ("Z", "X") else ticks
+
+
+def _start_time_from_ps(pid: int) -> str | None:
+    state, _, started = _ps("-o", "stat=,lstart=", "-p", str(pid)).strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def group_alive(group: int) -> bool:
+    """Does any process of this process group still run? Zombies do not count.
+
+    Signal 0 alone cannot tell: it also reaches zombies, which stay for ever in containers whose
+    first process does not reap them.
+    """
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    if not _LINUX:
+        states = _ps("-o", "stat=", "-g", str(group)).split()
+        return any(not state.startswith("Z") for state in states)
+    return any(_group_of(entry.name) == group for entry in os.scandir("/proc"))
+
+
+def _group_of(pid: str) -> int | None:
+    if not pid.isdigit():
+        return None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, _parent, group = stat.rpartition(")")[2].split()[:3]
+    return None if state in ("Z", "X") else int(group)
+
+
+def _ps(*words: str) -> str:
+    import subprocess
+
+    return subprocess.run(["ps", *words], capture_output=True, text=True, check=False).stdout

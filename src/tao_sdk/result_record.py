@@ -1,0 +1,85 @@
+"""The result record: how a job's outcome is known after its platform has forgotten it.
+
+Every platform starts the command through `SHIM`, one line of portable shell that runs the command,
+passes signals on, and leaves `tao_result.json` (rank 0) or `tao_result.<rank>.json` beside the
+results. The exit code of the shim is the exit code of the command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+RECORD_VERSION = 1
+
+# Why it looks like this. A shell waits for a foreground command however many signals it gets, and
+# its code is then exact: right wherever the platform signals every process of the job
+# (TAO_GROUP_SIGNALS). Elsewhere the shim alone gets the signal, as process 1 of a container does,
+# and must pass it on, so the command runs in the background: a signal then interrupts `wait`, the
+# trap passes it on, and `wait` is repeated for the command's own code (127 or -1 only mean that
+# the shell had handed the code out before). The trap stands before the command starts; a signal
+# that comes in between is passed on as soon as there is someone to pass it to. `3<&0` keeps the
+# job's input: a background command would read /dev/null. The record is written to a temporary
+# name and renamed: it is whole or absent.
+SHIM = (
+    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; r="${NODE_RANK:-0}"; '
+    "s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
+    'if [ "$TAO_GROUP_SIGNALS" ]; then trap : TERM INT HUP; "$@"; c=$?; else '
+    """p=; n=0; k=; trap 'n=1; [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' TERM INT HUP; """
+    'exec 3<&0; "$@" <&3 3<&- & p=$!; exec 3<&-; '
+    '[ "$n" = 0 ] || kill -TERM "$p" 2>/dev/null; '
+    'while :; do n=0; wait "$p"; c=$?; case "$c" in 127|-1) c=${k:-$c};; esac; '
+    '[ "$n" = 1 ] || break; k=$c; done; fi; '
+    'if [ -n "$d" ] && mkdir -p "$d"; then '
+    'f="$d/tao_result.json"; [ "$r" = 0 ] || f="$d/tao_result.$r.json"; '
+    "printf "
+    """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
+    """"started_at":"%s","ended_at":"%s","host":"%s"}\\n' """
+    '"$TAO_JOB_ID" "$r" "${TAO_ATTEMPT:-1}" "$c" "$s" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" '
+    '"$(uname -n)" > "$f.$$" && mv -f "$f.$$" "$f"; fi; exit "$c"'
+)
+
+
+def shim_argv(argv: Sequence[str]) -> list[str]:
+    """The words that run `argv` through the shim."""
+    return ["/bin/sh", "-c", SHIM, "tao-shim", *argv]
+
+
+@dataclass(frozen=True)
+class ResultRecord:
+    """What a rank of a job left behind when its command ended."""
+
+    job_id: str
+    exit_code: int
+    started_at: str
+    ended_at: str
+    host: str = ""
+    rank: int = 0
+    attempt: int = 1
+
+    @classmethod
+    def parse(cls, text: str, job_id: str) -> ResultRecord | None:
+        """Read a record; None for anything torn, foreign or of another job."""
+        try:
+            data: Any = json.loads(text)
+            if data["job_id"] != job_id or data["version"] != RECORD_VERSION:
+                return None
+            return cls(
+                job_id=job_id,
+                exit_code=int(data["exit_code"]),
+                started_at=str(data["started_at"]),
+                ended_at=str(data["ended_at"]),
+                host=str(data.get("host", "")),
+                rank=int(data.get("rank", 0)),
+                attempt=int(data.get("attempt", 1)),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def first_failure(records: Sequence[ResultRecord]) -> ResultRecord | None:
+    """The rank that failed first: the others are collateral."""
+    failed = [record for record in records if record.exit_code != 0]
+    return min(failed, key=lambda record: (record.ended_at, record.rank), default=None)

@@ -1,0 +1,138 @@
+"""The watcher of a store: observes every open job of every platform until none is left.
+
+Exactly one process per store does it at a time, by lock. It is what keeps states, explanations and
+logs current when nobody is attached (`tao-sdk watch`, started by `tao-sdk run`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tao_sdk.errors import TaoError
+from tao_sdk.job_store import JobStore
+from tao_sdk.models import JobStatus
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.registry import get
+
+
+@dataclass(frozen=True)
+class Change:
+    """A job was seen in another state than before (or with another message)."""
+
+    job_id: str
+    platform: str
+    before: str
+    status: JobStatus
+
+
+class AlreadyWatchedError(TaoError):
+    """Another process watches this store."""
+
+
+class Watcher:
+    """Watches one store."""
+
+    def __init__(
+        self,
+        state_file: str | Path | None,
+        report: Callable[[Change], None],
+        complain: Callable[[str], None],
+        poll_seconds: float = 2.0,
+        idle_seconds: float = 0.0,
+    ) -> None:
+        self._state_file = state_file
+        self._store = JobStore.for_state_file(state_file)
+        self._report = report
+        self._complain = complain
+        self._poll_seconds = poll_seconds
+        self._idle_seconds = idle_seconds
+        self._sdks: dict[str, PlatformSDK] = {}
+        self._seen: dict[str, tuple[str, str]] = {}
+        self._complained: set[str] = set()
+
+    def run(self) -> None:
+        """Watch until no job has been open for `idle_seconds`."""
+        with self._only_watcher():
+            idle_since: float | None = None
+            while True:
+                if self.look():
+                    idle_since = None
+                else:
+                    idle_since = idle_since or time.monotonic()
+                    if time.monotonic() - idle_since >= self._idle_seconds:
+                        return
+                time.sleep(self._poll_seconds)
+
+    def look(self) -> int:
+        """Ask every platform once about its open jobs. Returns how many are still open."""
+        rows = self._store.active_jobs()
+        by_platform: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_platform.setdefault(row["backend_type"], []).append(row)
+        open_jobs = 0
+        for platform, mine in by_platform.items():
+            try:
+                open_jobs += self._look_at(platform, mine)
+            except TaoError as error:
+                # A platform that fails must not keep the others from being watched.
+                self._complain_once(f"{platform}: {error}")
+        return open_jobs
+
+    def _look_at(self, platform: str, rows: list[dict[str, Any]]) -> int:
+        sdk = self._sdks.get(platform)
+        if sdk is None:
+            sdk = self._sdks[platform] = get(platform)(state_file=self._state_file)
+        sdk.reconcile()
+        statuses = sdk.get_statuses([row["job_id"] for row in rows])
+        for row in rows:
+            before = self._seen.get(row["job_id"], (row["status"], row["message"]))
+            status = statuses[row["job_id"]]
+            if (status.status, status.message) != before:
+                self._report(Change(row["job_id"], platform, before[0], status))
+            self._seen[row["job_id"]] = (status.status, status.message)
+        return sum(not status.terminal for status in statuses.values())
+
+    def _complain_once(self, text: str) -> None:
+        if text not in self._complained:
+            self._complained.add(text)
+            self._complain(text)
+
+    @contextmanager
+    def _only_watcher(self) -> Iterator[None]:
+        descriptor = _open_lock(self._store.path)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.read(descriptor, 64).decode() or "another process"
+                raise AlreadyWatchedError(
+                    f"{self._store.path} is watched already, by {owner}"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()}".encode())
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def is_watched(store_path: str | Path) -> bool:
+    """Whether a process watches this store now."""
+    descriptor = _open_lock(store_path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _open_lock(store_path: str | Path) -> int:
+    return os.open(f"{store_path}.watch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

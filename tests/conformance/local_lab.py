@@ -1,0 +1,76 @@
+"""The lab of the local platform: a private root folder on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tao_sdk.models import Job
+from tao_sdk.platforms.conformance import Lab
+from tao_sdk.platforms.local import LocalSDK
+
+
+class LocalLab(Lab):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.root = folder / "root"
+        self.starts = folder / "starts"
+        self.starts.mkdir()
+
+    def sdk(self) -> LocalSDK:
+        return LocalSDK(state_file=self.state_file, work_dir=self.root)
+
+    def sdk_source(self) -> str:
+        return (
+            "from tao_sdk.platforms.local import LocalSDK\n"
+            f"sdk = LocalSDK(state_file={str(self.state_file)!r}, work_dir={str(self.root)!r})"
+        )
+
+    def job(self, script: str) -> dict[str, Any]:
+        return {"command": script, "gpu_count": 0}
+
+    def counted_job(self, script: str) -> dict[str, Any]:
+        return self.job(f'echo started >> "{self.starts}/$TAO_JOB_ID"; {script}')
+
+    def starts_of(self, job_id: str) -> int:
+        path = self.starts / job_id
+        return path.read_text().count("started") if path.exists() else 0
+
+    def jobs_in_reality(self) -> set[str]:
+        folder = self.root / "jobs"
+        found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        return found | {path.name for path in self.starts.iterdir()}
+
+    def touch_result(self, job: Job, name: str) -> None:
+        (Path(job.results_dir) / name).touch()
+
+    @contextlib.contextmanager
+    def unreachable(self) -> Iterator[None]:
+        away = self.folder / "unmounted"
+        self.root.rename(away)
+        try:
+            yield
+        finally:
+            away.rename(self.root)
+
+    def forget(self, job: Job, *, with_results: bool) -> None:
+        shutil.rmtree(self.root / "jobs" / job.id)
+        if with_results:
+            shutil.rmtree(job.results_dir)
+
+    def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
+        for folder, _, files in os.walk(self.folder):
+            for name in files:
+                path = Path(folder) / name
+                yield str(path), path.read_bytes()
+
+    def end_all(self) -> None:
+        """Whatever a failed test left running is stopped."""
+        sdk = self.sdk()
+        for job in sdk.list_jobs():
+            sdk.cancel_job(job.id)
+        sdk.close()

@@ -1,0 +1,60 @@
+"""Which process is that, and is it still the same one?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from tao_sdk.process_identity import (
+    Fate,
+    ProcessIdentity,
+    group_alive,
+    start_time,
+    this_host,
+)
+
+
+def test_this_process() -> None:
+    me = ProcessIdentity.current()
+    assert me.alive
+    assert me.fate is Fate.ALIVE
+    assert ProcessIdentity.parse(str(me)) == me
+
+
+def test_a_zombie_is_gone() -> None:
+    """Lesson W20: a zombie answers to signals, but nothing of it runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    identity = ProcessIdentity(this_host(), process.pid, start_time(process.pid) or "")
+    assert identity.fate is Fate.ALIVE
+    assert group_alive(process.pid)
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, not yet reaped
+    os.killpg(process.pid, 0)  # the zombie still answers
+    assert identity.fate is Fate.GONE
+    assert not group_alive(process.pid)
+    process.wait()
+    assert not group_alive(process.pid)
+
+
+def test_a_reused_number_is_another_process() -> None:
+    other = ProcessIdentity(this_host(), os.getpid(), "1")
+    assert other.fate is Fate.GONE
+
+
+def test_other_machines_and_other_boots() -> None:
+    machine, boot, namespace = this_host().split("/", 2)
+    elsewhere = ProcessIdentity(f"other/{boot}/{namespace}", 1, "1")
+    assert elsewhere.fate is Fate.UNKNOWN
+    before_the_reboot = ProcessIdentity(f"{machine}/00000000/{namespace}", 1, "1")
+    assert before_the_reboot.fate is Fate.GONE
+    other_namespace = ProcessIdentity(f"{machine}/{boot}/pid:[1]", 1, "1")
+    assert other_namespace.fate is Fate.UNKNOWN
+
+
+def test_what_is_not_an_identity() -> None:
+    for text in ("", "a", "a|b|c", "x|1"):
+        assert ProcessIdentity.parse(text) is None

@@ -1,0 +1,133 @@
+"""The shim: one line of shell that every platform starts a job with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tao_sdk.result_record import SHIM, ResultRecord, first_failure
+
+SHELLS = [
+    shell
+    for shell in (["dash"], ["bash"], ["bash", "--posix"], ["busybox", "sh"])
+    if shutil.which(shell[0])
+]
+
+
+class Shim:
+    def __init__(self, shell: list[str], root: Path) -> None:
+        self.shell = shell
+        self.root = root
+
+    def start(self, command: str, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.shell, "-c", SHIM, "tao-shim", "bash", "-c", command],
+            env={**os.environ, "TAO_RESULTS_ROOT": str(self.root), "TAO_JOB_ID": "j1", **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def record(self, name: str = "tao_result.json") -> ResultRecord:
+        record = ResultRecord.parse((self.root / "j1" / name).read_text(), "j1")
+        assert record is not None
+        return record
+
+
+@pytest.fixture(params=SHELLS, ids=" ".join)
+def shim(request: pytest.FixtureRequest, tmp_path: Path) -> Shim:
+    return Shim(request.param, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("true", 0), ("exit 7", 7), ("no-such-program", 127), ("kill -9 $$", 137), ("exit 124", 124)],
+)
+def test_the_code_is_the_commands_own(shim: Shim, command: str, code: int) -> None:
+    process = shim.start(command)
+    process.communicate()
+    assert process.returncode == code
+    assert shim.record().exit_code == code
+
+
+def test_input_reaches_the_command(shim: Shim) -> None:
+    out, _ = shim.start("cat").communicate("hello\n")
+    assert out == "hello\n"
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize(("on_term", "code"), [("", 143), ("trap 'exit 5' TERM;", 5)])
+def test_a_signal_reaches_the_command_and_the_record_is_still_written(
+    shim: Shim, group: bool, on_term: str, code: int
+) -> None:
+    """Lesson B6: SIGTERM is passed on, whether it hits the shim alone or the whole group."""
+    env = {"TAO_GROUP_SIGNALS": "1"} if group else {}
+    process = shim.start(f"{on_term} echo up; while :; do sleep 0.02; done", **env)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (os.killpg if group else os.kill)(process.pid, signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    assert shim.record().exit_code == code
+
+
+def test_a_group_signal_arrives_once(shim: Shim, tmp_path: Path) -> None:
+    """A trainer may take a second SIGTERM for an order to stop saving."""
+    script = "n=0; trap 'n=$((n+1))' TERM; echo up; i=0; while [ $i -lt 25 ]; do sleep 0.02; i=$((i+1)); done; echo got $n"
+    process = shim.start(script, TAO_GROUP_SIGNALS="1")
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert out == "got 1\n"
+
+
+def test_other_ranks_have_records_of_their_own(shim: Shim) -> None:
+    shim.start("exit 3", NODE_RANK="2", TAO_ATTEMPT="4").communicate()
+    record = shim.record("tao_result.2.json")
+    assert (record.rank, record.attempt, record.exit_code) == (2, 4, 3)
+    assert sorted(p.name for p in (shim.root / "j1").iterdir()) == ["tao_result.2.json"]
+
+
+def test_without_a_results_root_nothing_is_written(shim: Shim) -> None:
+    process = shim.start("exit 2", TAO_RESULTS_ROOT="")
+    process.communicate()
+    assert process.returncode == 2
+    assert list(shim.root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 1}',
+        json.dumps({"version": 1, "job_id": "other", "exit_code": 0}),
+        json.dumps({"version": 99, "job_id": "j1", "exit_code": 0}),
+        json.dumps(
+            {"version": 1, "job_id": "j1", "exit_code": "x", "started_at": "", "ended_at": ""}
+        ),
+    ],
+)
+def test_what_is_not_a_record_of_this_job_is_none(text: str) -> None:
+    assert ResultRecord.parse(text, "j1") is None
+
+
+def test_first_failure_is_the_earliest() -> None:
+    def record(rank: int, code: int, ended: str) -> ResultRecord:
+        return ResultRecord("j", code, "2026-01-01T00:00:00Z", ended, rank=rank)
+
+    ranks = [record(0, 143, "2026-01-01T00:00:05Z"), record(1, 9, "2026-01-01T00:00:02Z")]
+    found = first_failure([*ranks, record(2, 0, "2026-01-01T00:00:01Z")])
+    assert found is not None
+    assert found.rank == 1
+    assert first_failure([record(0, 0, "2026-01-01T00:00:05Z")]) is None

@@ -1,0 +1,199 @@
+"""Where the store lives and how private it is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tao_sdk.errors import StoreError, ValidationError
+from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_default_folder_is_created_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_umask: None
+) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "new" / "state"))
+    json_path, db_path = resolve_sdk_state_paths()
+    assert json_path == str(tmp_path / "new" / "state" / "tao_session_state.json")
+    assert db_path == str(tmp_path / "new" / "state" / "jobs.db")
+    assert mode_of(tmp_path / "new" / "state") == 0o700
+
+
+def test_default_folder_is_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TAO_SDK_STATE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve_sdk_state_paths()[1] == str(tmp_path / ".tao_sdk" / "jobs.db")
+
+
+def test_tilde_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", "~/jobs")
+    assert resolve_sdk_state_paths()[1] == str(tmp_path / "jobs" / "jobs.db")
+
+
+def test_existing_folder_is_hardened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path))
+    resolve_sdk_state_paths()
+    assert mode_of(tmp_path) == 0o700
+
+
+def test_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", "relative/place")
+    with pytest.raises(ValidationError, match=r"TAO_SDK_STATE_DIR.*absolute"):
+        resolve_sdk_state_paths()
+
+
+@pytest.mark.parametrize("target", ["existing", "missing"])
+def test_linked_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    (tmp_path / "existing").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / target)
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "link"))
+    with pytest.raises(ValidationError, match="symbolic link"):
+        resolve_sdk_state_paths()
+    with pytest.raises(ValidationError, match="symbolic link"):
+        JobStore().list_jobs()
+    assert list((tmp_path / "existing").iterdir()) == []
+
+
+def test_file_in_place_of_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("here")
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    with pytest.raises(ValidationError, match="not a folder"):
+        resolve_sdk_state_paths()
+
+
+def test_folder_that_cannot_be_made_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("here")
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "file" / "state"))
+    with pytest.raises(StoreError, match="cannot create the folder"):
+        resolve_sdk_state_paths()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(folder))
+    with pytest.raises(StoreError, match="another user"):
+        resolve_sdk_state_paths()
+
+
+@pytest.mark.parametrize(
+    ("given", "database"),
+    [
+        ("runs/a.json", "runs/a.tao.db"),
+        ("runs/a.db", "runs/a.tao.db"),
+        ("runs/a", "runs/a.tao.db"),
+        ("/x/a.b.json", "/x/a.b.tao.db"),
+        ("runs/a.tao.db", "runs/a.tao.db"),
+    ],
+)
+def test_explicit_file_is_kept_and_the_store_stands_beside_it(given: str, database: str) -> None:
+    assert resolve_sdk_state_paths(given) == (given, database)
+
+
+@pytest.mark.parametrize("given", ["", "folder/"])
+def test_explicit_path_must_name_a_file(given: str) -> None:
+    with pytest.raises(ValidationError, match="names no file"):
+        resolve_sdk_state_paths(given)
+
+
+def test_making_a_store_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    JobStore()
+    JobStore.for_state_file()
+    JobStore.for_state_file(tmp_path / "runs" / "a.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["wal", "network"])
+def test_every_file_is_private_with_an_explicit_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_umask: None, mode: str
+) -> None:
+    """Lesson D6: an explicit state file used to mean a database that everybody can read."""
+    monkeypatch.setenv("TAO_SDK_STORE_MODE", mode)
+    store = JobStore.for_state_file(tmp_path / "made" / "run.json")
+    store.create_job("job-1", "dino", "train", "local")
+    assert mode_of(tmp_path / "made") == 0o700
+    with store._database.write() as connection:
+        connection.execute("UPDATE jobs SET image = 'x'")
+        files = list((tmp_path / "made").iterdir())
+        companions = {path.name.removeprefix("run.tao.db") for path in files}
+        assert companions >= ({"-wal", "-shm", "-gate"} if mode == "wal" else {"-journal"})
+        assert {path.name: oct(mode_of(path)) for path in files} == {
+            path.name: "0o600" for path in files
+        }
+
+
+def test_an_existing_store_is_made_private_again(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with JobStore(path) as store:
+        store.list_jobs()
+    path.chmod(0o644)
+    JobStore(path).list_jobs()
+    assert mode_of(path) == 0o600
+
+
+def test_a_folder_given_explicitly_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    JobStore(tmp_path / "jobs.db").list_jobs()
+    assert mode_of(tmp_path) == 0o755
+
+
+def test_a_relative_path_means_where_we_were_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = JobStore("jobs.db")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.create_job("job-1", "dino", "train", "local")
+    assert store.path == str(tmp_path / "jobs.db")
+    assert (tmp_path / "jobs.db").exists()
+
+
+def test_odd_characters_in_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "50% done? #1 ünï&x=y.db"
+    JobStore(path).create_job("job-1", "dino", "train", "local")
+    assert [row["job_id"] for row in JobStore(path).list_jobs()] == ["job-1"]
+
+
+def test_a_link_to_a_store_is_the_same_store(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    JobStore(tmp_path / "real" / "jobs.db").create_job("job-1", "dino", "train", "local")
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "jobs.db")
+    linked = JobStore(tmp_path / "link.db")
+    linked.create_job("job-2", "dino", "train", "local")
+    assert linked.path == str(tmp_path / "real" / "jobs.db")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("link.db-")]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_an_error_of_ours(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError):
+        JobStore(tmp_path / "jobs.db").list_jobs()
+    tmp_path.chmod(0o700)
