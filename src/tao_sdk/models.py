@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tao_sdk.errors import CredentialError, TaoError, ValidationError
 
@@ -217,7 +217,7 @@ class JobUri:
     state: str = ""
 
     def __str__(self) -> str:
-        query = f"?{urlencode({'state': self.state}, safe='/', quote_via=quote)}" if self.state else ""
+        query = f"?state={quote(self.state)}" if self.state else ""
         return f"tao://{self.platform}/{quote(self.job_id)}{query}"
 
     @classmethod

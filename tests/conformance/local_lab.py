@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.models import Job
-from tao_sdk.platforms.conformance import Lab
+from tao_sdk.platforms.conformance import Lab, eventually
 from tao_sdk.platforms.local import LocalSDK
+from tao_sdk.platforms.local.launch import JobFolder
 
 
 class LocalLab(Lab):
@@ -58,7 +59,9 @@ class LocalLab(Lab):
             away.rename(self.root)
 
     def forget(self, job: Job, *, with_results: bool) -> None:
-        shutil.rmtree(self.root / "jobs" / job.id)
+        folder = JobFolder(self.root / "jobs" / job.id)
+        eventually(lambda: (folder.read_state() or {}).get("phase") == "done")
+        shutil.rmtree(folder.path)
         if with_results:
             shutil.rmtree(job.results_dir)
 

@@ -30,6 +30,9 @@ class Cli:
             "TAO_GRACE_SECONDS": "5",
         }
 
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "tao_sdk.cli", *words]
+
     def start(self, *words: str, **more: object) -> subprocess.Popen[str]:
         settings: dict[str, object] = {
             "cwd": self.folder,
@@ -40,7 +43,7 @@ class Cli:
             "text": True,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "tao_sdk.cli", *words],
+            self.command(*words),
             **{**settings, **more},  # type: ignore[call-overload]
         )
 

@@ -124,3 +124,11 @@ def test_there_is_one_watcher_and_commands_leave_its_store_whole(cli: Cli) -> No
 def test_no_watch_starts_no_watcher(cli: Cli) -> None:
     cli.submit("--", "sleep", "300")
     assert not (cli.folder / "state" / "jobs.db.watch.log").exists()
+
+
+def test_a_watcher_that_cannot_start_does_not_harm_the_job(cli: Cli) -> None:
+    cli("ls")
+    (cli.folder / "state" / "jobs.db.watch.log").mkdir()
+    out, err = cli.both("run", "--gpus", "0", "--", "echo", "hi")
+    assert out == "hi\n"
+    assert "no watcher could be started" in err

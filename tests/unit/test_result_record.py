@@ -81,7 +81,10 @@ def test_a_signal_reaches_the_command_and_the_record_is_still_written(
 
 def test_a_group_signal_arrives_once(shim: Shim, tmp_path: Path) -> None:
     """A trainer may take a second SIGTERM for an order to stop saving."""
-    script = "n=0; trap 'n=$((n+1))' TERM; echo up; i=0; while [ $i -lt 25 ]; do sleep 0.02; i=$((i+1)); done; echo got $n"
+    script = (
+        "n=0; i=0; trap 'n=$((n+1))' TERM; echo up; "
+        "while [ $i -lt 25 ]; do sleep 0.02; i=$((i+1)); done; echo got $n"
+    )
     process = shim.start(script, TAO_GROUP_SIGNALS="1")
     assert process.stdout is not None
     process.stdout.readline()

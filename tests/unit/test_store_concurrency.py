@@ -148,19 +148,23 @@ def test_killed_waiter_leaves_no_ticket_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[subprocess.Popen[str]]
 ) -> None:
     monkeypatch.setenv("TAO_SDK_STORE_MODE", "network")
-    path = tmp_path / "jobs.db"
+    path = tmp_path / "jobs[1].db"
     store = JobStore(path)
+
+    def tickets() -> list[str]:
+        return [file.name for file in tmp_path.iterdir() if "-ticket." in file.name]
+
     with store._database.write():
         waiter = start(WRITER, path, "w", 1, mode="network")
         processes.append(waiter)
         assert waiter.stdin is not None
         waiter.stdin.write("go\n")
         waiter.stdin.flush()
-        wait_until(lambda: len(list(tmp_path.glob("jobs.db-ticket.*"))) == 2)
+        wait_until(lambda: len(tickets()) == 2)
         waiter.kill()
         waiter.wait()
     JobStore(path).list_jobs()
-    assert list(tmp_path.glob("jobs.db-ticket.*")) == []
+    assert tickets() == []
 
 
 def test_waiting_ends_with_an_error_that_says_what_to_do(

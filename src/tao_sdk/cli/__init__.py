@@ -90,7 +90,7 @@ def _run(session: Session, words: list[str]) -> int:
         code: Any = _group.main(words, prog_name=PROGRAM, standalone_mode=False, obj=session)
         out.flush()
         return int(code or exit_codes.OK)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return exit_codes.DETACHED
     except click.ClickException as error:
         out.json = out.json or _asks_for_json(words)

@@ -51,22 +51,23 @@ def command(
     if dry_run:
         show_plan(session, plan)
         return None
+    watched = not no_watch
     try:
         with _termination_raises():
-            job = _submit(session, sdk, plan, watched=not no_watch)
+            job = _submit(session, sdk, plan, watched=watched)
             if detach:
                 _report_detached(session, job)
                 return None
             return _attend(session, job)
     except KeyboardInterrupt:
         session.out.say("")  # ends the line on which the terminal shows ^C
-        _say_goodbye(session, plan, "detached")
+        _say_goodbye(session, plan, "detached", watched=watched)
         return exit_codes.DETACHED
     except _TerminatedError:
-        _say_goodbye(session, plan, "terminated")
+        _say_goodbye(session, plan, "terminated", watched=watched)
         return exit_codes.CANCELED
     except click.exceptions.Exit:
-        _say_goodbye(session, plan, "nobody reads the output any more")
+        _say_goodbye(session, plan, "nobody reads the output any more", watched=watched)
         raise
 
 
@@ -75,8 +76,16 @@ def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) ->
         session.out.note(warning)
     sdk.submit(plan)
     if watched:
+        _have_it_watched(session)
+    return FoundJob(session.place, session.place.store.find_job(plan.job_id))
+
+
+def _have_it_watched(session: Session) -> None:
+    try:
         start_watcher(session.place)
-    return _stored(session, plan)
+    except OSError as error:
+        # The job runs already, and goes on without: every later command looks for itself.
+        session.out.warn(f"no watcher could be started: {error}")
 
 
 def _report_detached(session: Session, job: FoundJob) -> None:
@@ -106,7 +115,7 @@ def _attend(session: Session, job: FoundJob) -> int:
     return job.exit_code
 
 
-def _say_goodbye(session: Session, plan: Plan, why: str) -> None:
+def _say_goodbye(session: Session, plan: Plan, why: str, *, watched: bool) -> None:
     row = session.place.store.get_job(plan.job_id)
     if row is None:
         session.out.warn(f"{why}; nothing was submitted")
@@ -115,17 +124,16 @@ def _say_goodbye(session: Session, plan: Plan, why: str) -> None:
     name = short_id(job.job_id)
     if job.terminal:
         session.out.warn(f"{why}; job {name} has ended: {outcome(job)}")
-    elif row["phase"] == "submitting":
+        return
+    if watched:
+        _have_it_watched(session)  # we may have been interrupted before that
+    if row["phase"] == "submitting":
         session.out.warn(
             f"{why} while job {name} was being submitted; whether it runs is settled by the next "
             f"of these:\n{come_back(job)}"
         )
     else:
         session.out.warn(f"{why}; job {name} goes on. Come back with:\n{come_back(job)}")
-
-
-def _stored(session: Session, plan: Plan) -> FoundJob:
-    return FoundJob(session.place, session.place.store.find_job(plan.job_id))
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ silence, measured in the file server's time because the hosts' clocks may differ
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import os
@@ -57,8 +58,9 @@ class NetworkLock:
     def sweep(self, ticket: Ticket) -> None:
         """Remove the tickets of processes that were killed while they waited."""
         now = ticket.server_time()
-        for left in self._tickets.parent.glob(f"{self._tickets.name}.*"):
-            if left != ticket.path and self._abandoned(left, now):
+        for left in self._tickets.parent.iterdir():
+            ours = left.name.startswith(f"{self._tickets.name}.") and left != ticket.path
+            if ours and self._abandoned(left, now):
                 left.unlink(missing_ok=True)
 
     def _acquire(self, ticket: Ticket, deadline: Deadline) -> None:
@@ -85,16 +87,15 @@ class NetworkLock:
                 self.sweep(ticket)
 
     def _abandoned(self, path: Path, now: float) -> bool:
-        try:
-            owner = _owner_of(path)
-            silent_for = now - path.stat().st_ctime
-        except FileNotFoundError:
+        owner = _owner_of(path)
+        changed = _changed(path)
+        if changed is None:
             return False
         # Only the very same machine, boot and pid namespace can be examined. Guessing about others
         # from their names would risk two writers at once.
         if owner is not None and owner.host == this_host() and owner.started:
             return not owner.alive
-        return silent_for > self._foreign_silence
+        return now - changed > self._foreign_silence
 
 
 class Ticket:
@@ -145,16 +146,18 @@ class Ticket:
     def holds_lock(self) -> bool:
         try:
             return self.path.samefile(self._lock)
-        except FileNotFoundError:
+        except OSError as error:
+            _only_if_gone(error)
             return False
 
     def server_time(self) -> float:
         """The file server's clock; also shows the other hosts that we are alive."""
         try:
             os.utime(self.path)
-            return self.path.stat().st_ctime
-        except FileNotFoundError:
-            return 0.0  # swept away: nothing counts as old until the ticket is drawn again
+        except OSError as error:
+            _only_if_gone(error)
+        # Without a ticket (it was swept away) nothing counts as old until it is drawn again.
+        return _changed(self.path) or 0.0
 
     def give_back(self) -> None:
         if self.holds_lock:
@@ -165,8 +168,25 @@ class Ticket:
 def _owner_of(path: Path) -> ProcessIdentity | None:
     try:
         return ProcessIdentity.parse(path.read_text(encoding="utf-8", errors="replace").strip())
-    except FileNotFoundError:
+    except OSError as error:
+        _only_if_gone(error)
         return None
+
+
+def _changed(path: Path) -> float | None:
+    """When the file was made or touched, by the file server's clock; None when it is gone."""
+    try:
+        return path.stat().st_ctime
+    except OSError as error:
+        _only_if_gone(error)
+        return None
+
+
+def _only_if_gone(error: OSError) -> None:
+    """Raise again, unless the file is simply not there any more."""
+    # A network file system says "stale" when another host removed the file under our eyes.
+    if error.errno not in (errno.ENOENT, errno.ESTALE):
+        raise error
 
 
 @functools.lru_cache(maxsize=1)

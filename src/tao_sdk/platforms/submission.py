@@ -153,12 +153,17 @@ class Submitter:
             failure = explain(Evidence(never_started=True, reason=NEVER_SUBMITTED))
             self._store.reject_submission(job_id, message=NEVER_SUBMITTED, failure=failure)
             return
-        self._store.confirm_submission(
+        confirmed = self._store.confirm_submission(
             job_id,
             backend_job_id=submission.backend_job_id,
             native=submission.native,
             message=submission.message,
         )
+        row = None if confirmed else self._store.get_job(job_id)
+        if row is not None and row["phase"] == "rejected":
+            # Another machine waited out our lease and declared the job never submitted: what
+            # the store says must be what is true.
+            self._backend.cancel(job_ref({**row, "native": json.dumps(dict(submission.native))}))
 
     def _reject(self, job_id: str, error: BaseException, status: str = "Error") -> None:
         reason = f"not submitted: {error or type(error).__name__}"

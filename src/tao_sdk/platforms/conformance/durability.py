@@ -16,6 +16,7 @@ MANY = 200
 
 
 class TestDurability:
+    # seed 000.2, seed 000.20
     def test_reattach_from_another_process(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("echo hello; exit 6"))

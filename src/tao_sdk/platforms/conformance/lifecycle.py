@@ -16,6 +16,7 @@ LONG = 90
 
 
 class TestOutcomes:
+    # seed 000.9, seed 000.18
     def test_success(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("echo fine"))
@@ -94,6 +95,7 @@ class TestOutcomes:
         assert (record.exit_code, record.rank, record.attempt) == (4, 0, 1)
         assert record.started_at <= record.ended_at
 
+    # seed 003.7 (variables)
     def test_several_nodes(self, lab: Lab) -> None:
         if not lab.multi_node:
             pytest.skip("this platform has single-node jobs only")
@@ -133,6 +135,7 @@ class TestOutcomes:
 
 
 class TestLogs:
+    # seed 000.18
     def test_whole_and_tail(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2"))
@@ -143,6 +146,7 @@ class TestLogs:
         assert sdk.get_job_logs(job.id, tail=0) == ""
         assert "".join(sdk.iter_job_log_chunks(job.id, chunk_size=8)) == sdk.get_job_logs(job.id)
 
+    # seed 000.2
     def test_follow_shows_lines_while_the_job_runs(self, lab: Lab) -> None:
         """The job waits for us to have seen its first line: no line, no end."""
         sdk = lab.sdk()
@@ -216,6 +220,7 @@ class TestCancel:
 
 
 class TestEnvironment:
+    # seed 000.11
     def test_what_a_job_finds(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(
@@ -227,6 +232,7 @@ class TestEnvironment:
         assert root
         assert mine == "a b'c\"$d"
 
+    # seed 000.4
     def test_credentials_arrive_under_their_inner_names(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -278,7 +284,9 @@ class TestPlan:
             job = sdk.create_job(
                 **lab.job("echo Epoch 10/10"),
                 hooks={
-                    "on_epoch_milestone": lambda job, epoch, total: seen.append(f"{epoch}/{total}"),
+                    "on_epoch_milestone": lambda _job, epoch, total: seen.append(
+                        f"{epoch}/{total}"
+                    ),
                     "on_complete": completed,
                 },
             )

@@ -25,6 +25,7 @@ def find_canaries(texts: list[tuple[str, str]]) -> list[str]:
 
 
 class TestSecrets:
+    # seed 000.3
     def test_no_artefact_holds_a_secret(self, lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)
         env = {"HF_TOKEN": LISTED, "SOME_PLAIN_NAME": UNLISTED, "DATA_URL": PRESIGNED}
@@ -80,30 +81,32 @@ class TestSecrets:
         assert sdk.list_jobs() == []
 
 
+HOSTILE = (
+    "$(touch pwned)",
+    "`id`",
+    "a'b\"c\\d",
+    "line one\nline two",
+    "; rm -rf x #",
+    "日本語 ☃",
+    "-e --flag",
+    "",
+)
+
+
 class TestHostileInput:
-    @pytest.mark.parametrize(
-        "value",
-        [
-            "$(touch pwned)",
-            "`id`",
-            "a'b\"c\\d",
-            "line one\nline two",
-            "; rm -rf x #",
-            "日本語 ☃",
-            "-e --flag",
-            "",
-        ],
-    )
-    def test_values_arrive_as_they_are(self, lab: Lab, value: str) -> None:
+    def test_values_arrive_as_they_are(self, lab: Lab) -> None:
         sdk = lab.sdk()
-        job = sdk.create_job(
-            **lab.job('printf "<%s>" "$VALUE"'),
-            env_vars={"VALUE": value},
-            network_arch=value,
-            action=value,
-        )
+        names = [f"VALUE_{number}" for number in range(len(HOSTILE))]
+        script = "; ".join(f'printf "<%s>\\n" "${name}"' for name in names)
+        job = sdk.create_job(**lab.job(script), env_vars=dict(zip(names, HOSTILE, strict=True)))
         assert job.wait(timeout=90).status == "Complete"
-        assert sdk.get_job_logs(job.id) == f"<{value}>\n"
+        assert sdk.get_job_logs(job.id) == "".join(f"<{value}>\n" for value in HOSTILE)
+
+    @pytest.mark.parametrize("value", HOSTILE)
+    def test_names_are_kept_as_they_are(self, lab: Lab, value: str) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("true"), network_arch=value, action=value)
+        assert job.wait(timeout=90).status == "Complete"
         again = sdk.get_job(job.id)
         assert again is not None
         assert (again.network_arch, again.action) == (value, value)

@@ -119,13 +119,11 @@ class LocalTransport:
         if _signal_exactly(ProcessIdentity.parse(claim.get("supervisor", "")), signal.SIGTERM):
             return
         groups = [rank.pid for rank in _rank_processes(folder.read_state()) if rank.alive]
+        _signal_groups(groups, signal.SIGTERM)
         deadline = time.monotonic() + grace_seconds
-        number = signal.SIGTERM
         while groups := [group for group in groups if group_alive(group)]:
-            for group in groups:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(group, number)
-            number = signal.SIGKILL if time.monotonic() >= deadline else signal.Signals(0)
+            if time.monotonic() >= deadline:
+                _signal_groups(groups, signal.SIGKILL)
             time.sleep(0.05)
 
     def remove(self, folder: JobFolder, results: Path) -> None:
@@ -181,6 +179,12 @@ def _rank_processes(state: dict[str, Any] | None) -> list[ProcessIdentity]:
     ranks = (state or {}).get("ranks", [])
     identities = (ProcessIdentity.parse(rank["process"]) for rank in ranks)
     return [identity for identity in identities if identity is not None]
+
+
+def _signal_groups(groups: Iterable[int], number: signal.Signals) -> None:
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
 
 
 def _signal_exactly(process: ProcessIdentity | None, number: signal.Signals) -> bool:

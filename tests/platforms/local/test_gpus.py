@@ -1,0 +1,87 @@
+"""Which GPUs a job may have: discovery and choice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
+from tao_sdk.platforms.local.gpus import Gpu, choose, discover, parse_nvidia_smi, pretend, restrict
+
+SMI = """0, GPU-5a1f0c2e-0000-1111-2222-333344445555, NVIDIA H200
+1, GPU-6b2f0c2e-0000-1111-2222-333344445555, NVIDIA H200, odd name
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TAO_LOCAL_GPUS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def fake_nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_nvidia_smi_is_read() -> None:
+    gpus = parse_nvidia_smi(SMI)
+    assert [gpu.index for gpu in gpus] == ["0", "1"]
+    assert gpus[0].key == "GPU-5a1f0c2e-0000-1111-2222-333344445555"
+    assert gpus[1].model == "NVIDIA H200, odd name"
+    assert parse_nvidia_smi("No devices were found\n") == []
+
+
+def test_discovery_asks_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvidia_smi(tmp_path, f"printf '{SMI}'", monkeypatch)
+    assert len(discover()) == 2
+
+
+def test_a_broken_driver_is_said_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvidia_smi(tmp_path, "echo 'Driver/library version mismatch' >&2; exit 18", monkeypatch)
+    with pytest.raises(BackendUnreachableError, match="version mismatch"):
+        discover()
+
+
+def test_without_a_driver_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert discover() == []
+
+
+def test_pretended_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_LOCAL_GPUS", "3")
+    assert [gpu.index for gpu in discover()] == ["0", "1", "2"]
+    monkeypatch.setenv("TAO_LOCAL_GPUS", "4, 7")
+    assert [gpu.index for gpu in discover()] == ["4", "7"]
+    with pytest.raises(ValidationError, match="TAO_LOCAL_GPUS"):
+        pretend("1,,2")
+
+
+def test_the_callers_own_restriction_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_LOCAL_GPUS", "4")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert [gpu.index for gpu in discover()] == ["3", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert discover() == []
+    gpus = parse_nvidia_smi(SMI)
+    assert restrict(gpus, gpus[1].key) == [gpus[1]]
+
+
+def test_choice() -> None:
+    gpus = pretend("4")
+    assert choose(gpus, 2, (), 1) == gpus
+    assert choose(gpus, 1, ("2",), 1) == [Gpu("2", "pretended-2", "pretended")]
+    with pytest.raises(CapacityError, match=r"no GPU 9; it has 4 \(0, 1, 2, 3\)"):
+        choose(gpus, 1, ("1", "9"), 1)
+    with pytest.raises(CapacityError, match="6 GPUs asked for, this machine has 4"):
+        choose(gpus, 3, (), 2)
+    with pytest.raises(CapacityError, match="gpu_count=0 runs without"):
+        choose([], 1, (), 1)
+    with pytest.raises(ValidationError, match="evenly"):
+        choose(gpus, 1, ("0", "1", "2"), 2)

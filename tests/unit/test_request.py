@@ -1,0 +1,98 @@
+"""Requests are checked whole before anything exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
+from tao_sdk.platforms.request import JobRequest, Option, build_request, check_gpu_ids, check_text
+
+OPTIONS = (
+    Option("gpu_ids", "these GPUs", check_gpu_ids, ()),
+    Option("cwd", "working directory", check_text),
+)
+
+
+def build(**keywords: Any) -> JobRequest:
+    fixed = {
+        name: keywords.pop(name, default)
+        for name, default in (
+            ("image", ""),
+            ("command", "true"),
+            ("gpu_count", 1),
+            ("env_vars", None),
+        )
+    }
+    return build_request(OPTIONS, keywords=keywords, platform="test", **fixed)
+
+
+def test_defaults() -> None:
+    request = build()
+    assert (request.gpu_count, request.num_nodes, request.image) == (1, 1, "")
+    assert request.options == {"gpu_ids": (), "cwd": None}
+
+
+def test_what_is_stored_has_names_of_variables_only() -> None:
+    request = build(env_vars={"B": "secret-value-1", "A": "secret-value-2"}, cwd="/tmp")
+    stored = request.to_dict()
+    assert stored["env_names"] == ["A", "B"]
+    assert "secret-value" not in str(stored)
+    assert "secret-value" not in repr(request)
+    assert stored["options"] == {"gpu_ids": "()", "cwd": "/tmp"}
+
+
+def test_a_list_of_words_is_quoted() -> None:
+    assert build(command=["echo", "a b", "$x"]).command == "echo 'a b' '$x'"
+
+
+@pytest.mark.parametrize(
+    ("keyword", "hint"), [("gpu_id", "gpu_ids"), ("envvars", "env_vars"), ("comand", "command")]
+)
+def test_did_you_mean(keyword: str, hint: str) -> None:
+    """Lesson F10: a keyword nobody knows is a TypeError that helps."""
+    with pytest.raises(UnknownOptionError, match=f"did you mean '{hint}'") as caught:
+        build(**{keyword: 1})
+    assert isinstance(caught.value, TypeError)
+    with pytest.raises(TypeError, match="It knows: action"):
+        build(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "where"),
+    [
+        ({"command": ["a", 1]}, r"command\[1\]"),
+        ({"command": "   "}, "command"),
+        ({"image": 3}, "image"),
+        ({"gpu_count": True}, "gpu_count"),
+        ({"gpu_count": 1.0}, "gpu_count"),
+        ({"num_nodes": -1}, "num_nodes"),
+        ({"env_vars": {"A": 1}}, "env_vars.A"),
+        ({"env_vars": {"TAO_RESULTS_ROOT": "/x"}}, "env_vars.TAO_RESULTS_ROOT"),
+        ({"env_vars": {"A": "x\x00y"}}, "env_vars.A"),
+        ({"gpu_ids": 3}, "gpu_ids"),
+        ({"specs": {"a": {"b": {1, 2}}}}, r"specs\['a'\]\['b'\]"),
+        ({"specs": {"a": float("nan")}}, r"specs\['a'\]"),
+    ],
+)
+def test_errors_name_the_place(keywords: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError, match=where):
+        build(**keywords)
+
+
+def test_known_secrets_of_the_environment_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lesson E1: a spec with a key in it would be readable by everyone."""
+    monkeypatch.setenv("NGC_KEY", "nvapi-0123456789")
+    with pytest.raises(SecretExposureError) as caught:
+        build(specs={"auth": ["x", "key=nvapi-0123456789"]})
+    assert str(caught.value).startswith("specs.auth[1] contains the value of NGC_KEY")
+    assert "${env:NGC_KEY}" in str(caught.value)
+    assert "nvapi" not in str(caught.value)
+    with pytest.raises(SecretExposureError, match="cwd"):
+        build(cwd="/nvapi-0123456789")
+
+
+def test_gpu_ids_take_text_and_numbers() -> None:
+    assert check_gpu_ids("gpu_ids", "0, 2") == ("0", "2")
+    assert check_gpu_ids("gpu_ids", [0, "GPU-x"]) == ("0", "GPU-x")

@@ -1,0 +1,75 @@
+"""The watcher of a store: one at a time, and no platform keeps it from the others."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tao_sdk import LocalSDK
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher
+
+
+def silent(_: object) -> None:
+    pass
+
+
+@pytest.fixture
+def sdk(tmp_path: Path) -> LocalSDK:
+    return LocalSDK(state_file=tmp_path / "s.json", work_dir=tmp_path / "root")
+
+
+def test_one_watcher_per_store(sdk: LocalSDK, tmp_path: Path) -> None:
+    job = sdk.create_job(command="sleep 600", gpu_count=0)
+    first = Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.02)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    lock = tmp_path / "s.tao.db.watch.lock"
+    eventually(lambda: lock.exists() and lock.read_text())
+    with pytest.raises(AlreadyWatchedError, match=r"watched already, by process \d+"):
+        Watcher(tmp_path / "s.json", silent, silent).run()
+    assert job.cancel()
+    thread.join(30)
+    assert not thread.is_alive()
+    Watcher(tmp_path / "s.json", silent, silent).run()
+
+
+def test_a_platform_that_is_not_installed_does_not_stop_the_others(
+    sdk: LocalSDK, tmp_path: Path
+) -> None:
+    sdk.store.create_job("elsewhere-1", "", "", "", backend_type="elsewhere", status="Running")
+    job = sdk.create_job(command="true", gpu_count=0)
+    changes: list[Change] = []
+    complaints: list[str] = []
+    watcher = Watcher(tmp_path / "s.json", changes.append, complaints.append)
+    eventually(lambda: watcher.look() == 0)
+    assert complaints == [c for c in complaints if "no platform 'elsewhere'" in c]
+    assert len(complaints) == 1
+    assert changes[-1].job_id == job.id
+    assert changes[-1].status.status == "Complete"
+
+
+def test_half_submitted_jobs_are_settled(sdk: LocalSDK, tmp_path: Path) -> None:
+    """What a killed client left is taken care of by whoever watches."""
+    from tao_sdk.job_store import NewJob
+
+    sdk.store.begin_submissions(
+        [
+            NewJob(
+                job_id="left-1",
+                network_arch="",
+                action="",
+                workspace_id="",
+                backend_type="local",
+                token="t",  # noqa: S106 - no password
+                owner="",
+                native={"folder": str(tmp_path / "root" / "jobs" / "left-1"), "nodes": 1},
+            )
+        ]
+    )
+    Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.01).run()
+    row = sdk.store.get_job("left-1")
+    assert row is not None
+    assert (row["status"], row["phase"]) == ("Error", "rejected")
