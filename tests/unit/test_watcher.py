@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tao_sdk import LocalSDK
+from tao_sdk.job_store import NewJob
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher
 
@@ -19,6 +20,24 @@ def silent(_: object) -> None:
 @pytest.fixture
 def sdk(tmp_path: Path) -> LocalSDK:
     return LocalSDK(state_file=tmp_path / "s.json", work_dir=tmp_path / "root")
+
+
+def abandon(sdk: LocalSDK, folder: Path, job_id: str) -> None:
+    """Leave what a client leaves that is killed right after writing the row."""
+    sdk.store.begin_submissions(
+        [
+            NewJob(
+                job_id=job_id,
+                network_arch="",
+                action="",
+                workspace_id="",
+                backend_type="local",
+                token="t",  # noqa: S106 - no password
+                owner="",
+                native={"folder": str(folder / "root" / "jobs" / job_id), "nodes": 1},
+            )
+        ]
+    )
 
 
 def test_one_watcher_per_store(sdk: LocalSDK, tmp_path: Path) -> None:
@@ -51,24 +70,18 @@ def test_a_platform_that_is_not_installed_does_not_stop_the_others(
     assert changes[-1].status.status == "Complete"
 
 
+def test_a_submission_abandoned_later_is_settled_by_whoever_asks(
+    sdk: LocalSDK, tmp_path: Path
+) -> None:
+    """Not only at the start: a process that lives for days meets crashes of others, too."""
+    assert sdk.get_job_status("nothing").status == "Unknown"
+    abandon(sdk, tmp_path, "left-2")
+    assert sdk.get_job_status("left-2").status == "Error"
+
+
 def test_half_submitted_jobs_are_settled(sdk: LocalSDK, tmp_path: Path) -> None:
     """What a killed client left is taken care of by whoever watches."""
-    from tao_sdk.job_store import NewJob
-
-    sdk.store.begin_submissions(
-        [
-            NewJob(
-                job_id="left-1",
-                network_arch="",
-                action="",
-                workspace_id="",
-                backend_type="local",
-                token="t",  # noqa: S106 - no password
-                owner="",
-                native={"folder": str(tmp_path / "root" / "jobs" / "left-1"), "nodes": 1},
-            )
-        ]
-    )
+    abandon(sdk, tmp_path, "left-1")
     Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.01).run()
     row = sdk.store.get_job("left-1")
     assert row is not None

@@ -201,7 +201,12 @@ class PlatformSDK(ABC):
     def get_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """The states of many jobs in one round trip."""
         self._reconcile_once()
-        rows = self._refresh(self.store.jobs_by_id(list(job_ids)))
+        rows = self.store.jobs_by_id(list(job_ids))
+        if any(row["phase"] == "submitting" for row in rows.values()):
+            self._reconciled = False  # their submitter may have died since we last looked
+            self._reconcile_once()
+            rows = self.store.jobs_by_id(list(job_ids))
+        rows = self._refresh(rows)
         return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
 
     def wait(

@@ -198,6 +198,15 @@ class TestGpus:
         assert waiting.status == "Canceled"
         assert sdk.get_job_status(holder.id).status == "Running"
 
+    def test_a_killed_supervisor_does_not_free_its_gpus(self, sdk: LocalSDK) -> None:
+        holder = sdk.create_job(command="sleep 600", gpu_count=4)
+        eventually(running(sdk, holder))
+        os.kill(supervisor_of(sdk, holder).pid, signal.SIGKILL)
+        waiting = sdk.create_job(command="true", gpu_count=1)
+        eventually(lambda: "0 free, position 1" in sdk.get_job_status(waiting.id).message)
+        assert holder.cancel()
+        assert waiting.wait(timeout=LONG).status == "Complete"
+
     def test_refusal(self, sdk: LocalSDK) -> None:
         holder = sdk.create_job(command="sleep 600", gpu_count=3)
         eventually(running(sdk, holder))
