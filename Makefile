@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 # Start-up time matters to every job and every command: keep compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint format bench soak docs clean constraints
+.PHONY: help setup demo test lint format bench soak docs clean
 
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -54,11 +54,6 @@ bench: setup ## measure; figures in the documentation come from here
 
 docs: setup ## write the generated parts of the documentation
 	$(BIN)/python -m docs.generate
-
-constraints: ## pin what a fresh environment resolves to
-	rm -rf build/constraints && $(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install -q -e '.[dev]'
-	build/constraints/bin/python -m pip freeze --exclude-editable > constraints.txt
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

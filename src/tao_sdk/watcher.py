@@ -71,7 +71,11 @@ class Watcher:
                 time.sleep(self._poll_seconds)
 
     def look(self) -> int:
-        """Ask every platform once about its open jobs. Returns how many are still open."""
+        """Ask every platform once about its open jobs. Returns how many are still open.
+
+        Jobs of a platform that could not be asked count as open; those of a platform that is not
+        installed here can never be watched from here and do not.
+        """
         rows = self._store.active_jobs()
         by_platform: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
@@ -79,23 +83,31 @@ class Watcher:
         open_jobs = 0
         for platform, mine in by_platform.items():
             try:
-                open_jobs += self._look_at(platform, mine)
+                sdk = self._sdk(platform)
+            except TaoError as error:
+                self._complain_once(f"{platform}: {error}")
+                continue
+            try:
+                open_jobs += self._look_at(sdk, mine)
             except TaoError as error:
                 # A platform that fails must not keep the others from being watched.
                 self._complain_once(f"{platform}: {error}")
+                open_jobs += len(mine)
         return open_jobs
 
-    def _look_at(self, platform: str, rows: list[dict[str, Any]]) -> int:
-        sdk = self._sdks.get(platform)
-        if sdk is None:
-            sdk = self._sdks[platform] = get(platform)(state_file=self._state_file)
+    def _sdk(self, platform: str) -> PlatformSDK:
+        if platform not in self._sdks:
+            self._sdks[platform] = get(platform)(state_file=self._state_file)
+        return self._sdks[platform]
+
+    def _look_at(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> int:
         sdk.reconcile()
         statuses = sdk.get_statuses([row["job_id"] for row in rows])
         for row in rows:
             before = self._seen.get(row["job_id"], (row["status"], row["message"]))
             status = statuses[row["job_id"]]
             if (status.status, status.message) != before:
-                self._report(Change(row["job_id"], platform, before[0], status))
+                self._report(Change(row["job_id"], sdk.platform, before[0], status))
             self._seen[row["job_id"]] = (status.status, status.message)
         return sum(not status.terminal for status in statuses.values())
 

@@ -66,7 +66,7 @@ def test_run_follows_the_log_and_mirrors_success(cli: Cli) -> None:
 
 @pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", 137)])
 def test_run_mirrors_the_job_and_says_why_it_failed(cli: Cli, command: str, code: int) -> None:
-    """field.md: a failed job must not look like success to the shell."""
+    """A failed job must not look like success to the shell."""
     _, err = cli.both("run", "--gpus", "0", "-c", command, code=code)
     assert "cause: " in err
     assert "suggestion: " in err

@@ -19,7 +19,7 @@ CANARY = "canary-7f3a9b2c51"
 
 
 def test_a_secret_shows_up_nowhere(cli: Cli) -> None:
-    """Lesson E6: values of environment variables are in no plan, record, log or listing."""
+    """Values of environment variables are in no plan, record, file or listing."""
     cli.environment["FROM_MINE"] = f"{CANARY}-mine"
     secrets = cli.folder / "secrets.env"
     secrets.write_text(f"# mine\n\nFROM_FILE={CANARY}-file\nFROM_MINE\n", encoding="utf-8")

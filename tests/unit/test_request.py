@@ -40,7 +40,8 @@ def test_what_is_stored_has_names_of_variables_only() -> None:
     assert stored["env_names"] == ["A", "B"]
     assert "secret-value" not in str(stored)
     assert "secret-value" not in repr(request)
-    assert stored["options"] == {"gpu_ids": "()", "cwd": "/tmp"}
+    assert stored["options"] == {"cwd": "/tmp"}
+    assert build(gpu_ids=[0, 1]).to_dict()["options"] == {"gpu_ids": ["0", "1"]}
 
 
 def test_a_list_of_words_is_quoted() -> None:
@@ -55,7 +56,7 @@ def test_did_you_mean(keyword: str, hint: str) -> None:
     with pytest.raises(UnknownOptionError, match=f"did you mean '{hint}'") as caught:
         build(**{keyword: 1})
     assert isinstance(caught.value, TypeError)
-    with pytest.raises(TypeError, match="It knows: action"):
+    with pytest.raises(TypeError, match="it knows: action"):
         build(zzz=1)
 
 
@@ -64,6 +65,7 @@ def test_did_you_mean(keyword: str, hint: str) -> None:
     [
         ({"command": ["a", 1]}, r"command\[1\]"),
         ({"command": "   "}, "command"),
+        ({"command": "printf '\udcff'"}, "command: character 9 is not valid UTF-8"),
         ({"image": 3}, "image"),
         ({"gpu_count": True}, "gpu_count"),
         ({"gpu_count": 1.0}, "gpu_count"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import Backend, JobRef
 
 CHUNK_BYTES = 256 * 1024
@@ -43,9 +44,16 @@ class LogStream(Iterator[str]):
         pause = _FOLLOW_FASTEST
         ended = not self._follow
         while True:
-            chunk = self._backend.read_log(
-                self._job, cursor=self.cursor, tail=self._tail, limit=CHUNK_BYTES, flush=ended
-            )
+            try:
+                chunk = self._backend.read_log(
+                    self._job, cursor=self.cursor, tail=self._tail, limit=CHUNK_BYTES, flush=ended
+                )
+            except BackendUnreachableError:
+                if ended:
+                    raise
+                # Whoever follows a log wants to see the rest of it: try again from the cursor.
+                time.sleep(self._slowest)
+                continue
             for line in chunk.lines:
                 self.cursor = line.cursor
                 yield line.text

@@ -36,12 +36,14 @@ def get(name: str) -> type[PlatformSDK]:
     target = _BUILT_IN.get(name) or _registered().get(name)
     if target is None:
         close = difflib.get_close_matches(name, names(), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValidationError(f"no platform {name!r}{hint} There are: {', '.join(names())}")
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValidationError(f"no platform {name!r}{hint}; there are: {', '.join(names())}")
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
     except ImportError as error:
+        if (error.name or "").partition(".")[0] == "tao_sdk":
+            raise  # a mistake of ours, not a missing package
         raise PlatformError(
             f"platform {name} needs a package that is not installed ({error.name or error}): "
             f"pip install 'tao-sdk[{name}]'"

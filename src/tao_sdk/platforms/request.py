@@ -59,7 +59,7 @@ class JobRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """What the store keeps: environment names, never values."""
-        shown = {name: str(value) for name, value in self.options.items() if value is not None}
+        shown = {name: _plain(value) for name, value in self.options.items() if value not in _UNSET}
         return {
             "command": self.command,
             "image": self.image,
@@ -70,11 +70,28 @@ class JobRequest:
         }
 
 
+_UNSET = (None, "", ())
+
+
+def _plain(value: Any) -> Any:
+    """An option's value as JSON has it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, bool, int, float)) else str(value)
+
+
 def check_text(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValidationError(f"{where}: expected text, got {type(value).__name__}")
     if "\x00" in value:
         raise ValidationError(f"{where}: a NUL character cannot be passed to a program")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            f"{where}: character {error.start + 1} is not valid UTF-8; such text can neither be "
+            "stored nor shown"
+        ) from None
     return value
 
 
@@ -260,7 +277,7 @@ def _check_env(env_vars: Mapping[str, str] | None) -> dict[str, str]:
 def _unknown_option(name: str, table: Mapping[str, Option], platform: str) -> UnknownOptionError:
     choices = sorted({*table, "image", "command", "gpu_count", "env_vars", "inputs", "outputs"})
     close = difflib.get_close_matches(name, choices, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
     return UnknownOptionError(
-        f"create_job() on {platform} knows no keyword {name!r}{hint} It knows: {', '.join(choices)}"
+        f"create_job() on {platform} knows no keyword {name!r}{hint}; it knows: {', '.join(choices)}"
     )

@@ -101,6 +101,25 @@ class TestTruth:
         assert (status.status, "cannot reach" in status.message) == ("Running", False)
         assert job.cancel()
 
+    def test_following_a_log_survives_an_outage(self, lab: Lab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(
+            **lab.job(
+                'echo first; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+                'while [ ! -e "$d/seen" ]; do sleep 0.05; done; echo last'
+            )
+        )
+        lines = job.logs(follow=True)
+        assert next(lines) == "first"
+        rest: list[str] = []
+        follower = threading.Thread(target=lambda: rest.extend(lines))
+        with lab.unreachable():
+            follower.start()
+            eventually(lambda: "cannot reach" in sdk.get_job_status(job.id).message)
+        lab.touch_result(job, "seen")
+        follower.join(LONG)
+        assert rest == ["last"]
+
     def test_forgotten_job_is_settled_by_its_record(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.counted_job("exit 3"))

@@ -1,0 +1,262 @@
+"""A whole platform: every job is a detached shell process with a folder of its own.
+
+One node, no GPUs, no supervisor. The job's processes inherit a lock; the kernel drops it with the
+last of them, so neither a crash nor a reused process id can deceive whoever asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError, ValidationError
+from tao_sdk.failures import Evidence
+from tao_sdk.models import JobState
+from tao_sdk.platforms import backend as seam
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.request import JobRequest, Option, check_text
+from tao_sdk.result_record import ResultRecord, shim_argv
+from tao_sdk.secrets import PLACEHOLDER, reveal_all
+
+# $0 is the job's folder. The outer shell leads the process group and returns at once.
+_START = 'echo $$ > "$0/pid"; "$@" > "$0/job.log" 2>&1 &'
+
+
+class ShellTransport:
+    """Every round trip is counted here."""
+
+    def __init__(self) -> None:
+        self.calls = seam.CallLog()
+
+
+class ShellBackend(seam.Backend):
+    """Jobs below `<root>/jobs`, results below `<root>/results`. The root must exist."""
+
+    platform = "shell"
+    options = (Option("cwd", "working directory; default: the caller's", check_text),)
+    poll_seconds = 0.25
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.transport = ShellTransport()
+
+    # -- step 1: say exactly what would happen, refuse what cannot; nothing is created
+
+    def plan(self, request: JobRequest, identity: seam.JobIdentity) -> seam.Plan:
+        if request.gpu_count or request.num_nodes > 1:
+            raise UnsupportedError("the shell platform has one node and no GPUs: gpu_count=0")
+        if not self.root.is_dir():
+            raise ValidationError(f"{self.root} is not a folder: create it first")
+        folder, results = self.root / "jobs" / identity.job_id, self.root / "results"
+        told = {"TAO_JOB_ID": identity.job_id, "TAO_RESULTS_ROOT": str(results)}
+        told["TAO_GROUP_SIGNALS"] = "1"  # `cancel` signals the whole group
+        secret = {**settings.injected_credentials(), **reveal_all(request.env)}
+        shown = [f"{name}={value}" for name, value in told.items()]
+        shown += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
+        argv = shim_argv(["/bin/sh", str(folder / "command.sh")])
+        return seam.Plan(
+            identity=identity,
+            platform=self.platform,
+            request=request,
+            artefacts=(
+                seam.Artefact("command.sh", request.command),
+                seam.Artefact("environment", "\n".join(shown)),
+            ),
+            intent={"folder": str(folder)},
+            results_dir=str(results / identity.job_id),
+            local_results_dir=str(results / identity.job_id),
+            payload=(argv, {**settings.process_environment(), **secret, **told}),
+        )
+
+    # -- step 2: start it, and be able to tell what became of a start that nobody finished
+
+    def submit(self, plan: seam.Plan) -> seam.Submission:
+        self.transport.calls.record("start")
+        argv, env = plan.payload
+        folder = Path(plan.intent["folder"])
+        folder.mkdir(parents=True, mode=0o700)
+        Path(plan.results_dir).mkdir(parents=True)
+        (folder / "command.sh").write_text(plan.request.command, encoding="utf-8")
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            subprocess.run(
+                ["/bin/sh", "-c", _START, str(folder), *argv],
+                env=env,
+                cwd=plan.request.options["cwd"],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(lock,),
+                start_new_session=True,
+                check=True,
+            )
+        finally:
+            os.close(lock)
+        return seam.Submission(plan.identity.name, plan.intent)
+
+    def settle(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, seam.Submission | None]:
+        # The submitter is gone: when nobody holds the lock, nothing is on its way any more, and
+        # without a process id nothing ever ran. In this order: a job that ends has left its id.
+        self.transport.calls.record("settle")
+        return {
+            job.job_id: seam.Submission(job.identity.name, job.native)
+            if _lives(_folder(job)) or (_folder(job) / "pid").exists()
+            else None
+            for job in jobs
+        }
+
+    # -- step 3: watch all jobs in one round trip, stop one
+
+    def observe(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, seam.Observation]:
+        self.transport.calls.record("observe")
+        return {job.job_id: self._observe(job) for job in jobs}
+
+    def _observe(self, job: seam.JobRef) -> seam.Observation:
+        folder = _folder(job)
+        if not folder.exists():
+            return seam.MISSING
+        # The lock first: the shim writes the record before it lets go.
+        lives, records = _lives(folder), self.result_records(job)
+        canceled = (folder / "canceled").exists()
+        if records:
+            end = records[0]
+            state = JobState.ERROR if end.exit_code else JobState.COMPLETE
+            return seam.Observation(
+                JobState.CANCELED if canceled else state,
+                f"ended with exit code {end.exit_code}",
+                end.exit_code,
+                end.started_at,
+                end.ended_at,
+            )
+        if lives:
+            return seam.Observation(JobState.RUNNING)
+        state = JobState.CANCELED if canceled else JobState.ERROR
+        return seam.Observation(state, "its processes were killed and left no record")
+
+    def cancel(self, job: seam.JobRef) -> None:
+        # Nobody supervises these jobs, so whoever cancels waits out the grace period.
+        self.transport.calls.record("cancel")
+        folder = _folder(job)
+        if not _lives(folder):
+            return
+        (folder / "canceled").touch()
+        _signal(folder, signal.SIGTERM)
+        deadline = time.monotonic() + settings.get_seconds("TAO_GRACE_SECONDS")
+        while _lives(folder):
+            if time.monotonic() >= deadline:
+                _signal(folder, signal.SIGKILL)
+                return
+            time.sleep(0.05)
+
+    # -- step 4: logs by cursor, evidence, results
+
+    def read_log(
+        self, job: seam.JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> seam.LogChunk:
+        self.transport.calls.record("log")
+        path = _folder(job) / "job.log"
+        if not path.exists():
+            return seam.LogChunk((), more=False)
+        position = int(cursor) if cursor else _start_of_tail(path, tail)
+        with path.open("rb") as log:
+            log.seek(position)
+            data = log.read(limit)
+        lines = []
+        for piece in filter(None, re.split(rb"(?<=\n)", data)):
+            if not (piece.endswith(b"\n") or flush or len(piece) == limit):
+                break  # it may still grow
+            position += len(piece)
+            text = piece.rstrip(b"\n").decode("utf-8", "replace")
+            lines.append(seam.LogLine(text, str(position)))
+        return seam.LogChunk(tuple(lines), more=bool(lines) and len(data) == limit)
+
+    def evidence(self, job: seam.JobRef) -> Evidence:
+        lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
+        codes = [record.exit_code for record in self.result_records(job)]
+        return Evidence(
+            exit_code=codes[0] if codes else None,
+            log_tail="\n".join(line.text for line in lines),
+            killed_from_outside=not codes,
+        )
+
+    def result_records(self, job: seam.JobRef) -> list[ResultRecord]:
+        path = Path(job.results_dir) / "tao_result.json"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        record = ResultRecord.parse(text, job.job_id)
+        return [record] if record else []
+
+    def replicas(self, job: seam.JobRef) -> list[dict[str, Any]]:
+        return [{"name": job.identity.name, "status": {"phase": str(self._observe(job).state)}}]
+
+    def delete_artifacts(self, job: seam.JobRef) -> bool:
+        for path in (_folder(job), Path(job.results_dir)):
+            if path.exists():
+                shutil.rmtree(path)
+        return True
+
+    def check_path(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def list_path(self, path: str) -> list[str]:
+        return sorted(entry.name for entry in Path(path).iterdir())
+
+
+class ShellSDK(PlatformSDK):
+    """What users import. Constructing it opens nothing."""
+
+    platform = "shell"
+
+    def __init__(self, state_file: str | Path | None = None, root: str | Path = "~/tao-shell"):
+        super().__init__(state_file=state_file)
+        self._root = Path(root).expanduser()
+
+    def _make_backend(self) -> ShellBackend:
+        return ShellBackend(self._root)
+
+
+def _folder(job: seam.JobRef) -> Path:
+    folder = Path(job.native["folder"])
+    if not folder.parents[1].is_dir():
+        raise BackendUnreachableError(f"{folder.parents[1]} is not there (is its disk mounted?)")
+    return folder
+
+
+def _lives(folder: Path) -> bool:
+    """Whether any process of the job holds its lock."""
+    if not (folder / "lock").exists():
+        return False
+    descriptor = os.open(folder / "lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _signal(folder: Path, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(int((folder / "pid").read_text(encoding="ascii")), number)
+
+
+def _start_of_tail(path: Path, tail: int | None) -> int:
+    if tail is None:
+        return 0
+    starts: deque[int] = deque(maxlen=tail)
+    position = 0
+    with path.open("rb") as log:
+        for line in log:
+            starts.append(position)
+            position += len(line)
+    return starts[0] if starts else position
