@@ -181,6 +181,8 @@ class ShellBackend(seam.Backend):
         return seam.LogChunk(tuple(lines), more=bool(lines) and len(data) == limit)
 
     def evidence(self, job: seam.JobRef) -> Evidence:
+        if not _folder(job).exists():
+            return Evidence()
         lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
         codes = [record.exit_code for record in self.result_records(job)]
         return Evidence(
@@ -216,7 +218,9 @@ class ShellSDK(PlatformSDK):
 
     platform = "shell"
 
-    def __init__(self, state_file: str | Path | None = None, root: str | Path = "~/tao-shell"):
+    def __init__(
+        self, state_file: str | Path | None = None, root: str | Path = "~/tao-shell"
+    ) -> None:
         super().__init__(state_file=state_file)
         self._root = Path(root).expanduser()
 

@@ -1,49 +1,25 @@
-"""A program written for the reference's names runs against ours.
+"""A program written for the reference's SDK classes runs against ours.
 
-Every public name of the package root, the SDK classes, image keys, the job store, the monitor,
-checkpoints and run folders is used here with the reference's signature, by position and by
-keyword, and gives the documented result. Where the reference's behaviour is a known defect ours
-differs on purpose, and the test says so.
+The reference's calls, by position and by keyword, give the documented results. Where its behaviour
+is a known defect ours differs on purpose, and the test says so. Signatures and names are in
+test_contract_signatures; image keys, store, monitor and run folders in test_contract_state.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import json
-import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import uuid
 import venv
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import tao_sdk
-from tao_sdk import (
-    ArtifactCleanupSDK,
-    Checkpoint,
-    CredentialError,
-    Job,
-    JobStatus,
-    JobStore,
-    PythonScriptSDK,
-    VirtualEnvSDK,
-    checkpoints,
-    models,
-    platforms,
-    versions,
-)
-from tao_sdk.action_workflow import ActionWorkflow
-from tao_sdk.checkpoints import CheckpointCandidate
-from tao_sdk.job_store import merge_legacy_database, resolve_sdk_state_paths
-from tao_sdk.monitor import JobMonitor
+from tao_sdk import ArtifactCleanupSDK, Job, JobStatus, PythonScriptSDK, VirtualEnvSDK
 from tao_sdk.platforms.local import LocalSDK
 from tao_sdk.platforms.protocol import PlatformSDK
 
@@ -54,313 +30,12 @@ LONG = 60
 
 @pytest.fixture(autouse=True)
 def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's own state, credentials or manifests."""
-    for name in ("ACCESS_KEY", "AWS_ACCESS_KEY_ID", "TAO_VERSIONS_FILE", "TAO_LOCAL_ROOT"):
+    """Nothing of the user's own state and credentials."""
+    for name in ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY", "TAO_LOCAL_ROOT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TAO_GPU_LEASE_DIR", str(tmp_path / "leases"))
-    monkeypatch.setenv("TAO_SKILL_BANK_PATH", str(tmp_path / "bank"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-# -- signatures
-
-SIGNATURES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
-    # The SDK classes. A `/` closes names that a caller gives by position.
-    (LocalSDK, lambda poll_interval=30, epoch_milestone_interval=10, state_file=None: ...),
-    (VirtualEnvSDK, lambda venv_path, work_dir=None, state_file=None: ...),
-    (
-        PlatformSDK.create_job,
-        lambda self, image, command, gpu_count=1, env_vars=None, inputs=None, outputs=None, **kw: (
-            ...
-        ),
-    ),
-    (PlatformSDK.get_job_status, lambda self, job_id: ...),
-    (PlatformSDK.get_job_logs, lambda self, job_id, tail=None: ...),
-    (PlatformSDK.cancel_job, lambda self, job_id: ...),
-    (PlatformSDK.get_failure_analysis, lambda self, job_id: ...),
-    (PlatformSDK.get_job_results_dir, lambda self, job_id: ...),
-    (PlatformSDK.get_job, lambda self, job_id: ...),
-    (PlatformSDK.list_jobs, lambda self, status=None: ...),
-    (PlatformSDK.get_checkpoints, lambda self, job_id: ...),
-    (PlatformSDK.check_path, lambda self, path, /: ...),
-    (PlatformSDK.list_path, lambda self, path, /: ...),
-    (PlatformSDK.validate_artifact_retention, lambda self, **platform_kwargs: ...),
-    (PlatformSDK.delete_job_artifacts, lambda self, job_id: ...),
-    (PlatformSDK.get_job_replicas, lambda self, job_id: ...),
-    (VirtualEnvSDK.iter_job_log_chunks, lambda self, job_id, chunk_size=262144: ...),
-    (VirtualEnvSDK.list_results, lambda self, job_id: ...),
-    (VirtualEnvSDK.get_results, lambda self, job_id: ...),
-    (VirtualEnvSDK.read_job_result_file, lambda self, job_id, rel, /: ...),
-    *(
-        (
-            owner.create_python_job,
-            lambda self,
-            script,
-            specs=None,
-            config_format="json",
-            script_args=None,
-            env_vars=None,
-            inputs=None,
-            outputs=None,
-            upload_excludes=None,
-            cwd=None,
-            network_arch="",
-            action="train",
-            hooks=None,
-            gpu_count=1,
-            gpu_ids=None: ...,
-        )
-        for owner in (PythonScriptSDK, VirtualEnvSDK)
-    ),
-    (PythonScriptSDK.get_job_logs, lambda self, job_id, tail=None: ...),
-    (PythonScriptSDK.iter_job_log_chunks, lambda self, job_id, chunk_size=262144: ...),
-    (ArtifactCleanupSDK.validate_artifact_retention, lambda self, **platform_kwargs: ...),
-    (ArtifactCleanupSDK.delete_job_artifacts, lambda self, job_id: ...),
-    # Image keys.
-    (versions.load_manifest, lambda path=None: ...),
-    (versions.looks_like_key, lambda value: ...),
-    (versions.resolve_image, lambda key, manifest=None: ...),
-    (versions.resolve_wheel, lambda key, manifest=None: ...),
-    (versions.resolve_container_image, lambda value, manifest=None: ...),
-    # The store.
-    (resolve_sdk_state_paths, lambda state_file=None: ...),
-    (merge_legacy_database, lambda source, db: ...),
-    (JobStore, lambda db_path=None: ...),
-    *(
-        (
-            method,
-            lambda self,
-            job_id,
-            network_arch,
-            action,
-            workspace_id,
-            backend_type="",
-            backend_job_id="",
-            status="Pending",
-            parent_job_id=None,
-            image="",
-            specs=None,
-            results_dir="",
-            local_results_dir="",
-            base_checkpoint="",
-            plan_id="",
-            step_id=0,
-            created_at=None: ...,
-        )
-        for method in (JobStore.create_job, JobStore.create_job_if_absent)
-    ),
-    (JobStore.get_job, lambda self, id, /: ...),
-    (JobStore.update_job_status, lambda self, id, /, status, last_epoch=None: ...),
-    (JobStore.compare_and_set_job_status, lambda self, id, /, expected, status: ...),
-    (JobStore.update_job_backend_id, lambda self, id, /, backend_job_id, status=None: ...),
-    (JobStore.update_job_specs, lambda self, id, /, specs: ...),
-    (
-        JobStore.compare_and_set_job_specs,
-        lambda self, id, /, expected, specs, *, expected_statuses=None: ...,
-    ),
-    (JobStore.list_jobs, lambda self, status=None, network_arch=None, action=None, limit=None: ...),
-    (JobStore.get_job_by_plan_step, lambda self, plan_id, step_id: ...),
-    (JobStore.add_checkpoint, lambda self, job_id, path, epoch=0, format="safetensors": ...),
-    (JobStore.get_checkpoints, lambda self, id, /: ...),
-    (JobStore.get_latest_checkpoint, lambda self, id, /: ...),
-    (JobStore.delete_checkpoints, lambda self, id, /: ...),
-    (
-        JobStore.get_checkpoint_path,
-        lambda self,
-        job_id,
-        *,
-        model_name=None,
-        epoch=None,
-        step=None,
-        action="resume",
-        prefer_directory=False,
-        allow_latest=False: ...,
-    ),
-    (JobStore.get_parent_job, lambda self, id, /: ...),
-    (
-        JobStore.get_parent_model_path,
-        lambda self, job_id, *, epoch=None, step=None, action="resume": ...,
-    ),
-    (JobStore.get_parent_results_dir, lambda self, id, /: ...),
-    (JobStore.resolve_spec_param, lambda self, job_id, fn: ...),
-    (JobStore.import_from_state_file, lambda self, path: ...),
-    (JobStore.close, lambda self: ...),
-    # The monitor.
-    (
-        JobMonitor,
-        lambda poll_interval=30,
-        epoch_milestone_interval=10,
-        state_file="tao_session_state.json",
-        store=None: ...,
-    ),
-    (JobMonitor.watch, lambda self, job, hooks, handler: ...),
-    (JobMonitor.unwatch, lambda self, job_id: ...),
-    (JobMonitor.start, lambda self: ...),
-    (JobMonitor.stop, lambda self: ...),
-    # Checkpoints.
-    (checkpoints.checkpoint_epoch, lambda path: ...),
-    (checkpoints.checkpoint_step, lambda path: ...),
-    (checkpoints.build_checkpoint_candidate, lambda path, *, is_dir=None, mtime=None: ...),
-    (
-        checkpoints.iter_local_checkpoint_candidates,
-        lambda directory, /, *, include_dirs=True: ...,
-    ),
-    (
-        checkpoints.select_checkpoint_path,
-        lambda candidates,
-        *,
-        model_name=None,
-        epoch=None,
-        step=None,
-        action="resume",
-        prefer_directory=False,
-        allow_latest=False: ...,
-    ),
-    (
-        checkpoints.get_checkpoint_path,
-        lambda *,
-        model_name,
-        experiment_dir,
-        epoch=None,
-        step=None,
-        action="resume",
-        prefer_directory=False,
-        allow_latest=False: ...,
-    ),
-    # Run folders.
-    (ActionWorkflow, lambda root_dir, run_name, timestamp: ...),
-    (ActionWorkflow.from_workspace, lambda path: ...),
-    (ActionWorkflow.write_metadata, lambda self, **kw: ...),
-    (ActionWorkflow.write_submission, lambda self, job, specs, script_runner: ...),
-    (
-        ActionWorkflow.sync_status,
-        lambda self, status, message="", logs="", failure_analysis=None: ...,
-    ),
-    (ActionWorkflow.sync_from_sdk, lambda self, sdk, job_id, tail=200: ...),
-]
-
-
-@pytest.mark.parametrize(
-    ("ours", "reference"), SIGNATURES, ids=[ours.__qualname__ for ours, _ in SIGNATURES]
-)
-def test_signature(ours: Callable[..., Any], reference: Callable[..., Any]) -> None:
-    """Every call of the reference's form is understood; what we add is optional."""
-    offered = inspect.signature(ours).parameters
-    asked = inspect.signature(reference).parameters
-    positional = [p for p in offered.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    met = set()
-    for place, wanted in enumerate(asked.values()):
-        if wanted.kind is wanted.VAR_KEYWORD:
-            assert any(p.kind is p.VAR_KEYWORD for p in offered.values())
-            continue
-        by_name = wanted.kind is wanted.KEYWORD_ONLY
-        found = offered[wanted.name] if by_name else positional[place]
-        met.add(found.name)
-        if wanted.kind is wanted.POSITIONAL_OR_KEYWORD:
-            assert found.name == wanted.name
-        if wanted.default is not wanted.empty:
-            assert found.default == wanted.default
-    added = [p for name, p in offered.items() if name not in met]
-    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    assert all(p.default is not p.empty or p.kind in variable for p in added)
-
-
-# -- 1 the package root and its models
-
-
-@pytest.mark.parametrize(
-    ("name", "home"),
-    [
-        ("Job", "tao_sdk.models"),
-        ("JobStatus", "tao_sdk.models"),
-        ("Checkpoint", "tao_sdk.models"),
-        ("CredentialError", "tao_sdk.models"),
-        ("JobStore", "tao_sdk.job_store"),
-        ("ArtifactCleanupSDK", "tao_sdk.platforms.protocol"),
-        ("PythonScriptSDK", "tao_sdk.platforms.protocol"),
-        ("VirtualEnvSDK", "tao_sdk.platforms.virtualenv"),
-        ("PlatformSDK", "tao_sdk.platforms.protocol"),
-    ],
-)
-def test_names_of_the_package_root(name: str, home: str) -> None:
-    module = __import__(home, fromlist=[name])
-    assert getattr(tao_sdk, name) is getattr(module, name)
-    assert name in tao_sdk.__all__
-
-
-@pytest.mark.parametrize("name", ["ArtifactCleanupSDK", "PlatformSDK", "PythonScriptSDK"])
-def test_names_of_the_platforms_package(name: str) -> None:
-    assert name in platforms.__all__
-    assert getattr(platforms, name) is getattr(tao_sdk, name)
-
-
-@pytest.mark.parametrize("name", ["ExecutionHandler", "BaseHandler", "get_handler_class"])
-def test_handlers_are_not_offered(name: str) -> None:
-    """On purpose: behind our SDK classes is a `Backend`, which is another seam."""
-    assert name not in platforms.__all__
-    for module in (platforms, platforms.protocol, platforms.base, platforms.registry):
-        assert not hasattr(module, name)
-
-
-MODELS: list[tuple[type, str, dict[str, Any]]] = [
-    (
-        Job,
-        "id network_arch action workspace_id",
-        {
-            "backend_type": "",
-            "status": "Pending",
-            "created_at": None,
-            "backend_job_id": "",
-            "parent_job_id": "",
-            "results_dir": "",
-            "local_results_dir": "",
-            "base_checkpoint": "",
-        },
-    ),
-    (JobStatus, "job_id status", {"message": "", "updated_at": None}),
-    (Checkpoint, "path epoch", {"metric_name": "", "metric_value": 0.0}),
-    (
-        CheckpointCandidate,
-        "path",
-        {
-            "epoch": None,
-            "step": None,
-            "is_dir": False,
-            "is_latest": False,
-            "is_best": False,
-            "mtime": 0.0,
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("model", "required", "defaults"), MODELS)
-def test_model_fields(model: type, required: str, defaults: dict[str, Any]) -> None:
-    names = required.split()
-    assert [field.name for field in dataclasses.fields(model)] == [*names, *defaults]
-    made = dataclasses.asdict(model(*names))
-    for name, default in defaults.items():
-        if name in ("created_at", "updated_at"):
-            assert datetime.fromisoformat(made[name]).utcoffset() == timedelta(0)
-        else:
-            assert made[name] == default
-    assert model(**{name: name for name in names}).__dict__.keys() == made.keys()
-
-
-def test_job_as_a_dict() -> None:
-    job = Job("j1", "dino", "train", "local")
-    fields = dataclasses.asdict(job)
-    assert job.to_dict() == {"job_id": fields.pop("id"), **fields}
-
-
-def test_credential_error_is_an_exception_of_the_models() -> None:
-    assert issubclass(CredentialError, Exception)
-    assert models.CredentialError is CredentialError
-
-
-# -- 2 the SDK classes
 
 
 @pytest.fixture
@@ -386,7 +61,7 @@ def ended(sdk: PlatformSDK, job: Job) -> JobStatus:
 @pytest.mark.seed("000.9", "000.18")
 def test_a_job_from_start_to_end(sdk: LocalSDK, tmp_path: Path) -> None:
     script = (
-        'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID/train"; mkdir -p "$d"; echo x > "$d/model_epoch_001.pth"; '
+        'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID/train"; mkdir -p "$d"; echo x > "$d/epoch_001.pth"; '
         'echo "one $MINE"; echo two'
     )
     job = sdk.create_job("nvcr.io/nvidia/tao:1", script, 0, {"MINE": "hello"})
@@ -404,10 +79,10 @@ def test_a_job_from_start_to_end(sdk: LocalSDK, tmp_path: Path) -> None:
     assert sdk.cancel_job(job.id) is True
 
     results = sdk.get_job_results_dir(job.id)
-    assert sdk.get_checkpoints(job.id) == [f"{results}/train/model_epoch_001.pth"]
+    assert sdk.get_checkpoints(job.id) == [f"{results}/train/epoch_001.pth"]
     assert sdk.check_path(f"file://{results}/train") is True
     assert sdk.check_path(f"{results}/nothing") is False
-    assert sdk.list_path(f"{results}/train") == ["model_epoch_001.pth"]
+    assert sdk.list_path(f"{results}/train") == ["epoch_001.pth"]
 
     stored = sdk.get_job(job.id)
     assert stored is not None
@@ -554,71 +229,3 @@ def test_results_of_no_job(environment: Path, tmp_path: Path) -> None:
     sdk = VirtualEnvSDK(environment, tmp_path / "work", tmp_path / "run.json")
     assert sdk.list_results("nobody") == []
     assert sdk.read_job_result_file("nobody", "private.txt") == ""
-
-
-# -- 3 image keys
-
-MANIFEST = {
-    "images": {"tao_toolkit": {"pyt": "nvcr.io/nvidia/tao:1", "broken": 7}},
-    "wheels": {"tao_sdk_docker": "tao-sdk[docker]==1"},
-}
-
-
-def test_image_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert versions.resolve_image("tao_toolkit.pyt", MANIFEST) == "nvcr.io/nvidia/tao:1"
-    assert versions.resolve_wheel("tao_sdk_docker", manifest=MANIFEST) == "tao-sdk[docker]==1"
-    with pytest.raises(KeyError) as caught:
-        versions.resolve_image("tao_toolkit.nothing", MANIFEST)
-    assert isinstance(caught.value, versions.KeyNotFoundError)
-    for key in ("tao_toolkit.broken", "tao_toolkit", "tao_toolkit.pyt.deeper"):
-        with pytest.raises(TypeError):
-            versions.resolve_image(key, MANIFEST)
-
-    with pytest.raises(versions.ManifestNotFoundError, match="versions.yaml") as missing:
-        versions.load_manifest()
-    assert isinstance(missing.value, FileNotFoundError)
-    assert str(tmp_path / "bank") in str(missing.value), "what was tried is listed"
-
-
-@pytest.mark.seed("000.17")
-@pytest.mark.parametrize(
-    ("value", "image"),
-    [
-        ("tao_toolkit.pyt", "nvcr.io/nvidia/tao:1"),
-        ("nvcr.io/nvidia/tao:2", "nvcr.io/nvidia/tao:2"),
-        ("registry/name", "registry/name"),
-        ("ubuntu", "ubuntu"),  # the reference takes it for a key and raises
-    ],
-)
-def test_images_and_keys(value: str, image: str) -> None:
-    assert versions.resolve_container_image(value, MANIFEST) == image
-
-
-@pytest.mark.parametrize(
-    ("value", "is_key"),
-    [("tao_toolkit.pyt", True), ("", False), (None, False), (3, False), ("a/b", False)],
-)
-def test_what_looks_like_a_key(value: object, is_key: bool) -> None:
-    assert versions.looks_like_key(value) is is_key
-    assert versions.looks_like_key("image:tag") is False
-
-
-def test_where_the_manifest_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def manifest(path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"images: {{here: '{path}'}}")
-        return path
-
-    places = [tmp_path / "bank" / "versions.yaml", tmp_path / "versions.yaml", tmp_path / "v.yaml"]
-    for place in places:  # from the last in the order to the first
-        manifest(place)
-        if place.name == "v.yaml":
-            monkeypatch.setenv("TAO_VERSIONS_FILE", str(place))
-        assert versions.resolve_image("here") == str(place)
-    explicit = manifest(tmp_path / "explicit.yaml")
-    assert versions.load_manifest(str(explicit)) == {"images": {"here": str(explicit)}}
-    explicit.write_text("")
-    assert versions.load_manifest(path=str(explicit)) == {}
-    explicit.write_text("- a list")
-    with pytest.raises(ValueError, match="mapping"):
-        versions.load_manifest(str(explicit))

@@ -19,6 +19,10 @@ _STORE_SUFFIX = ".tao.db"
 _DROPPED_SUFFIXES = (_STORE_SUFFIX, ".json", ".db")
 
 
+class ForeignFolderError(StoreError, PermissionError):
+    """The state folder belongs to another user."""
+
+
 @dataclass(frozen=True)
 class StatePaths:
     """The files that belong to one `state_file`."""
@@ -86,7 +90,7 @@ def harden_state_folder(folder: Path) -> None:
             f"{folder} is not a folder: move it away, or set TAO_SDK_STATE_DIR to another place"
         )
     if found.st_uid != os.geteuid():
-        raise StoreError(
+        raise ForeignFolderError(
             f"{folder} belongs to another user (uid {found.st_uid}): "
             "set TAO_SDK_STATE_DIR to a folder of your own"
         )

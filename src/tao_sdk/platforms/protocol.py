@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tao_sdk.models import Job, JobStatus
@@ -15,7 +15,23 @@ __all__ = ["ArtifactCleanupSDK", "PlatformSDK", "PythonScriptSDK"]
 class PythonScriptSDK(Protocol):
     """An SDK that runs Python scripts rather than containers."""
 
-    def create_python_job(self, script: str, *args: Any, **kwargs: Any) -> Job: ...
+    def create_python_job(
+        self,
+        script: str,
+        specs: Mapping[str, Any] | None = None,
+        config_format: str = "json",
+        script_args: Sequence[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        inputs: Mapping[str, Any] | Sequence[str] | None = None,
+        outputs: Mapping[str, Any] | Sequence[str] | None = None,
+        upload_excludes: Sequence[str] | None = None,
+        cwd: str | None = None,
+        network_arch: str = "",
+        action: str = "train",
+        hooks: Mapping[str, Any] | None = None,
+        gpu_count: int = 1,
+        gpu_ids: Sequence[int | str] | None = None,
+    ) -> Job: ...
     def get_job_status(self, job_id: str) -> JobStatus: ...
     def get_job_logs(self, job_id: str, tail: int | None = None) -> str: ...
     def iter_job_log_chunks(self, job_id: str, chunk_size: int = 262_144) -> Iterator[str]: ...

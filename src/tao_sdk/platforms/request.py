@@ -279,5 +279,6 @@ def _unknown_option(name: str, table: Mapping[str, Option], platform: str) -> Un
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return UnknownOptionError(
-        f"create_job() on {platform} knows no keyword {name!r}{hint}; it knows: {', '.join(choices)}"
+        f"create_job() on {platform} knows no keyword {name!r}{hint}; "
+        f"it knows: {', '.join(choices)}"
     )

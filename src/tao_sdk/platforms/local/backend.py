@@ -128,7 +128,7 @@ class LocalBackend(Backend):
         return self._submission(plan.identity, plan.intent, f"supervisor {pid}")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        accepted = self.transport.fence([_folder_of(job) for job in jobs])
+        accepted = self.transport.fence((_folder_of(job), Path(job.results_dir)) for job in jobs)
         return {
             job.job_id: self._submission(job.identity, job.native, "adopted") if is_there else None
             for job, is_there in zip(jobs, accepted, strict=True)

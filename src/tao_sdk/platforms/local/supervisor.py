@@ -115,7 +115,6 @@ class Supervisor:
             self._finish("canceled", "cancelled before it started")
             return
         self._start_ranks()
-        self._write_state("running", "")
         while any(rank.exit_code is None for rank in self._ranks):
             self._wait_for_signal(None)
             self._collect()
@@ -175,14 +174,21 @@ class Supervisor:
         granted = [index_of[key] for key in self._leases]
         port = launch.env.get("MASTER_PORT") or str(_free_port()) if launch.nodes > 1 else ""
         self._state["started_at"] = _now()
+        # The processes wait behind this gate until it is written down that they exist: were we
+        # killed in between, they would read its end and leave, and nothing unrecorded ever runs.
+        gate, open_gate = os.pipe()
         for number in range(launch.nodes):
             mine = granted[number * launch.gpus_per_node :][: launch.gpus_per_node]
             env = {**launch.env, "CUDA_VISIBLE_DEVICES": ",".join(mine)}
             if launch.nodes > 1:
                 env.update(rendezvous(number, launch.nodes, launch.gpus_per_node, port))
-            self._ranks.append(Rank(number, self._fork(number, env), mine))
+            self._ranks.append(Rank(number, self._fork(number, env, gate, open_gate), mine))
+        self._write_state("running", "")
+        os.write(open_gate, b"." * launch.nodes)
+        os.close(open_gate)
+        os.close(gate)
 
-    def _fork(self, number: int, env: dict[str, str]) -> int:
+    def _fork(self, number: int, env: dict[str, str], gate: int, open_gate: int) -> int:
         # Opened before the fork, so that a full disk is an error here and not a silent child.
         log = os.open(
             self._folder.log(number, self._launch.nodes),
@@ -195,6 +201,7 @@ class Supervisor:
             return pid
         try:
             os.setsid()
+            os.close(open_gate)
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(source, target)
@@ -204,7 +211,8 @@ class Supervisor:
             for name in (signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
                 signal.signal(name, signal.SIG_DFL)
             os.chdir(self._launch.cwd)
-            os.execve(self._launch.argv[0], self._launch.argv, env)  # noqa: S606 - that is the job
+            if os.read(gate, 1):
+                os.execve(self._launch.argv[0], self._launch.argv, env)  # noqa: S606 - the job
         except OSError as error:
             os.write(2, f"cannot start the job: {error}\n".encode())
         finally:

@@ -81,12 +81,12 @@ class LocalTransport:
         decoded: dict[str, Any] = json.loads(answer)
         return decoded
 
-    def fence(self, folders: Iterable[JobFolder]) -> list[bool]:
-        """For each job: True if a supervisor has it; otherwise none ever will."""
+    def fence(self, jobs: Iterable[tuple[JobFolder, Path]]) -> list[bool]:
+        """For each job (folder, results): True if a supervisor has it; otherwise none ever will."""
         self.calls.record("fence")
-        return [self._fence_one(folder) for folder in folders]
+        return [self._fence_one(folder, results) for folder, results in jobs]
 
-    def _fence_one(self, folder: JobFolder) -> bool:
+    def _fence_one(self, folder: JobFolder, results: Path) -> bool:
         if not folder.root.exists():  # the first job that anyone tried to put there
             return False
         _require_root(folder)
@@ -104,6 +104,8 @@ class LocalTransport:
             draft.unlink()
         # Only tidying up: the claim has decided. A late supervisor may be writing its draft.
         shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            results.rmdir()
         return False
 
     def scan(self, jobs: Iterable[tuple[JobFolder, Path, str]]) -> list[Snapshot]:

@@ -139,19 +139,28 @@ class VirtualEnvSDK(LocalSDK):
         return backend.plan_argv(request, identity, argv, files, results_root, _environment(python))
 
     def list_results(self, job_id: str) -> list[str]:
-        """Files below the job's results, relative to them."""
-        root = Path(self.get_job_results_dir(job_id))
+        """Files below the job's results, relative to them; [] for a job that is not known."""
+        root = self._results_folder(job_id)
+        if root is None:
+            return []
         return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
 
     get_results = list_results
 
     def read_job_result_file(self, job_id: str, relative_path: str) -> str:
         """The text of a result file; "" when there is none; ValueError outside the results."""
-        root = Path(self.get_job_results_dir(job_id)).resolve()
+        root = self._results_folder(job_id)
+        if root is None:
+            return ""
         wanted = (root / relative_path).resolve()
         if not wanted.is_relative_to(root):
             raise ValidationError(f"{relative_path!r} is outside the results of job {job_id}")
         return wanted.read_text(encoding="utf-8") if wanted.is_file() else ""
+
+    def _results_folder(self, job_id: str) -> Path | None:
+        # Without this an unknown job's folder would be "", which means the current one.
+        folder = self.get_job_results_dir(job_id)
+        return Path(folder).resolve() if folder else None
 
     def _interpreter(self) -> Path:
         if self._venv_path is None:

@@ -1,0 +1,167 @@
+"""The generated parts of the documentation, except for the seed lines."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tao_sdk
+from tao_sdk.platforms import registry
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.request import COMMON_OPTIONS, Option
+from tao_sdk.settings import INJECTED_CREDENTIALS, SETTINGS, Setting
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Everything the project is to run on: what the registry has of it exists, the rest is planned.
+_PLATFORMS = {
+    "local": "processes of this machine",
+    "virtualenv": "Python scripts in a virtual environment of this machine",
+    "docker": "containers of this machine's daemon or another's",
+    "slurm": "batch jobs of a cluster, over ssh",
+    "kubernetes": "Jobs of a cluster",
+    "brev": "rented instances",
+    "lepton": "Lepton's managed jobs",
+}
+
+
+def platforms() -> str:
+    """Which platforms there are."""
+    ours = _our_platforms()
+    rows = [
+        [f"`{name}`", what, f"yes: `{ours[name].__name__}`" if name in ours else "planned"]
+        for name, what in _PLATFORMS.items()
+    ]
+    return _table(["Platform", "A job is", "Today"], rows)
+
+
+def common_options() -> str:
+    """Keywords of `create_job` on every platform."""
+    return _option_table(COMMON_OPTIONS)
+
+
+def platform_options() -> str:
+    """Keywords of `create_job` by platform."""
+    parts = []
+    with _throwaway_state():
+        for name, sdk in _our_platforms().items():
+            parts.append(f"### `{name}`\n\n{_option_table(sdk().backend.options)}")
+    return "\n\n".join(parts)
+
+
+def settings_read() -> str:
+    """Variables that steer the SDK."""
+    return _setting_table(s for s in SETTINGS.values() if not s.injected)
+
+
+def settings_injected() -> str:
+    """Variables that a job finds."""
+    return _setting_table(s for s in SETTINGS.values() if s.injected)
+
+
+def credentials() -> str:
+    """How the client's variables are called inside a job."""
+    rows = [[f"`{outside}`", f"`{inside}`"] for outside, inside in INJECTED_CREDENTIALS.items()]
+    return _table(["Here", "In the job"], rows)
+
+
+def cli_help() -> str:
+    """What `--help` of each command says."""
+    overview = _help()
+    listed = overview.partition("Commands:\n")[2].partition("\n\n")[0]
+    names = [line.split()[0] for line in listed.splitlines()]
+    blocks = [f"```text\n{overview}\n```"]
+    blocks += [f"### `tao-sdk {name}`\n\n```text\n{_help(name)}\n```" for name in names]
+    return "\n\n".join(blocks)
+
+
+def code(file: str, *names: str) -> str:
+    """The classes and functions of a file that are named, as they stand there."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = {
+        node.name: node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    lines = source.splitlines()
+    parts = [
+        textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+        for node in (found[name] for name in names)
+    ]
+    return "```python\n" + "\n\n".join(parts) + "\n```"
+
+
+def _our_platforms() -> dict[str, type[PlatformSDK]]:
+    """Those of this package: what else is installed here is nobody else's business."""
+    classes = {name: registry.get(name) for name in registry.names()}
+    return {name: sdk for name, sdk in classes.items() if sdk.__module__.startswith("tao_sdk.")}
+
+
+def _option_table(options: Iterable[Option]) -> str:
+    rows = [[f"`{o.name}`", o.meaning, _default(o.default)] for o in options]
+    return _table(["Keyword", "Meaning", "Default"], rows)
+
+
+def _default(value: object) -> str:
+    return "" if value in (None, "", ()) else f"`{value}`"
+
+
+def _setting_table(settings: Iterable[Setting]) -> str:
+    rows = [[f"`{s.name}`", _meaning(s), _default(s.default)] for s in settings]
+    return _table(["Variable", "Meaning", "Default"], rows)
+
+
+def _meaning(setting: Setting) -> str:
+    notes = [setting.meaning]
+    if setting.aliases:
+        notes.append(f"also read from {', '.join(f'`{name}`' for name in setting.aliases)}")
+    if setting.secret:
+        notes.append("**secret**")
+    if setting.obtain:
+        notes.append(f"to get one: {setting.obtain}")
+    return "; ".join(notes)
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in lines
+    )
+
+
+def _help(*words: str) -> str:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(tao_sdk.__file__).parents[1]),
+        "COLUMNS": "100",
+    }
+    answer = subprocess.run(
+        [sys.executable, "-m", "tao_sdk.cli", *words, "--help"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return answer.stdout.strip()
+
+
+@contextmanager
+def _throwaway_state() -> Iterator[None]:
+    """A backend may look into the state folder; not into the reader's own."""
+    before = os.environ.get("TAO_SDK_STATE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TAO_SDK_STATE_DIR"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TAO_SDK_STATE_DIR"]
+            else:
+                os.environ["TAO_SDK_STATE_DIR"] = before
