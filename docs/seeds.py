@@ -57,7 +57,7 @@ def proofs_in(source: str, file: str) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f"{file}:{number + 1}: this comment stands above no test: {line}")
 
 
-_Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Test = ast.FunctionDef | ast.ClassDef
 
 
 def _tests(body: list[ast.stmt], prefix: str) -> Iterator[tuple[_Test, str]]:
@@ -65,9 +65,8 @@ def _tests(body: list[ast.stmt], prefix: str) -> Iterator[tuple[_Test, str]]:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             yield node, node.name
             yield from _tests(node.body, f"{node.name}::")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name.startswith("test_"):
-                yield node, prefix + node.name
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node, prefix + node.name
 
 
 def _comments_of(node: _Test, text: list[str]) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lab import skill_bank
 from tao_sdk import versions
 from tao_sdk.errors import TaoError, ValidationError
 from tao_sdk.versions import (
@@ -140,13 +141,7 @@ class TestResolving:
 
     @pytest.mark.seed("000.17")
     def test_every_key_of_a_real_bank_resolves(self) -> None:
-        bank = os.environ.get("TAO_TEST_BANK")
-        if not bank:
-            pytest.skip("TAO_TEST_BANK names no skill bank to read")
-        path = Path(bank) / "versions.yaml"
-        if not path.is_absolute():
-            path = Path(__file__).parents[2] / path
-        manifest = load_manifest(path)
+        manifest = load_manifest(skill_bank() / "versions.yaml")
         keys = list(versions._leaf_keys(manifest["images"]))
         assert keys
         for key in keys:

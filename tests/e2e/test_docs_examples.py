@@ -1,0 +1,198 @@
+"""What the documentation shows is run, and does what it says.
+
+The blocks of a page run in their order, in one folder and with one job store: `python` blocks in
+one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
+below a command, and an `output` block below a `python` block, are compared with what comes out;
+ids, times and process numbers may differ, and a line `...` stands for any lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tao_sdk
+from tao_sdk import settings
+from tao_sdk.job_store import JobStore
+from tao_sdk.platforms import registry
+from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite, for the example platform
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # for `docs`
+
+from docs.examples.shell_lab import ShellLab  # noqa: E402
+
+SOURCE = Path(tao_sdk.__file__).parents[1]
+COLUMNS = 100
+_END = "--- end of this command ---"
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The fenced blocks of a page that are run or compared."""
+    text = page.read_text(encoding="utf-8")
+    fences = re.compile(r"^```(python|console|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start()) + 2)
+        for found in fences.finditer(text)
+    ]
+
+
+PAGES = [
+    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks_of(page)
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user without any settings, in a folder of their own."""
+    before = set(os.environ)
+    for name in before & {*settings.SETTINGS, "AWS_ACCESS_KEY_ID", "PYTHONPATH"}:
+        monkeypatch.delenv(name)
+    home, tools = tmp_path / "home", tmp_path / "tools"
+    (home / "work").mkdir(parents=True)
+    tools.mkdir()
+    (tools / "tao-sdk").write_text(f'#!/bin/sh\nexec {sys.executable} -m tao_sdk.cli "$@"\n')
+    (tools / "tao-sdk").chmod(0o755)
+    for name, value in {
+        "HOME": str(home),
+        "TAO_SDK_STATE_DIR": str(home / ".tao_sdk"),
+        "TAO_GPU_LEASE_DIR": str(tmp_path / "leases"),
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(SOURCE),
+        "TERM": "xterm",
+        "NO_COLOR": "1",
+        "TZ": "UTC",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(home / "work")
+    yield home
+    end_all_jobs(tmp_path)
+    for name in set(os.environ) - before:
+        monkeypatch.delenv(name)
+
+
+def end_all_jobs(folder: Path) -> None:
+    stores = [*folder.rglob("jobs.db"), *folder.rglob("*.tao.db")]
+    for store in stores:
+        for row in JobStore(store).active_jobs():
+            if row["backend_type"] in registry.names():
+                registry.get(row["backend_type"])(state_file=store).cancel_job(row["job_id"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page(page: Path, home: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks_of(page):
+        place = f"{page.name}:{block.line}"
+        if block.language == "python":
+            printed = run_python(block, page, namespace)
+        elif block.language == "output":
+            assert_alike(block.text, printed, home, place)
+        else:
+            commands = commands_of(block.text)
+            outputs = run_at_terminal([command for command, _ in commands])
+            for (command, expected), output in zip(commands, outputs, strict=True):
+                assert_alike(expected, output, home, f"{place}: {command}")
+
+
+def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> str:
+    # Empty lines before it, so that a traceback names the line of the page.
+    code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, namespace)  # noqa: S102 - that is the test
+    return out.getvalue()
+
+
+def commands_of(text: str) -> list[tuple[str, str]]:
+    """Each command with the lines below it."""
+    assert text.startswith("$ "), text
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    return [(command, expected) for command, _, expected in (p.partition("\n") for p in parts)]
+
+
+def run_at_terminal(commands: list[str]) -> list[str]:
+    """Run commands in one shell whose output is a terminal; what each of them printed."""
+    # After the mark the exit code is put back, so that the next command may show it.
+    script = "\n".join(f'{command}\nc=$?; echo "{_END}"; (exit $c)' for command in commands)
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    said = b""
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # how Linux says that nobody writes any more
+            break
+        if not data:
+            break
+        said += data
+    os.close(master)
+    shell.wait()
+    return said.decode().replace("\r\n", "\n").split(f"{_END}\n")[:-1]
+
+
+_MASKS = (
+    (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<id>"),
+    (r"\b(?=\w*\d)[0-9a-f]{8}\b", "<short id>"),
+    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z| UTC)?", "<time>"),
+    (r"\bjust now\b|\b\d+ (?:s|min|h|d) ago\b", "<ago>"),
+    (r"\b\d+(?:\.\d+)? (?:s|min|h|d)\b(?: \d+ (?:s|min|h)\b)?", "<span>"),
+    (r"\b(process|supervisor) \d+", r"\1 <number>"),
+    (r"[ \t]+", " "),
+)
+
+
+def masked(text: str, home: Path) -> list[str]:
+    """The lines of a text without what differs from run to run."""
+    text = text.replace(str(home), "/home/you")
+    for pattern, mask in _MASKS:
+        text = re.sub(pattern, mask, text)
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def assert_alike(expected: str, output: str, home: Path, place: str) -> None:
+    wanted, found = masked(expected, home), masked(output, home)
+    if "..." not in wanted:
+        assert found == wanted, place
+        return
+    patterns = ["(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in wanted]
+    assert re.fullmatch("".join(patterns), "".join(f"{line}\n" for line in found)), (
+        f"{place}\n{output}"
+    )
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellLab]:
+    """CONTRIBUTING.md: the example platform passes the suite."""
+    for name in ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    # What the entry point of an installed package would do.
+    target = "docs.examples.shell_platform:ShellSDK"
+    monkeypatch.setattr(registry, "_registered", lambda: {"shell": target})
+    lab = ShellLab(tmp_path)
+    yield lab
+    end_all_jobs(tmp_path)
