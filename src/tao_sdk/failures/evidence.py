@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tao_sdk.result_record import ResultRecord
+
 
 @dataclass(frozen=True)
 class ReplicaEvidence:
@@ -15,6 +17,11 @@ class ReplicaEvidence:
     ended_at: str = ""
     reason: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Did it fail, as far as the platform knows?"""
+        return self.exit_code not in (None, 0) or bool(self.reason)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -24,7 +31,12 @@ class Evidence:
     reason: str = ""
     """The platform's own word for what happened (a state, a condition, an error text)."""
     log_tail: str = ""
+    """The end of the log, up to 256 KiB of it; lines of several ranks begin with `[rank N] `."""
     replicas: tuple[ReplicaEvidence, ...] = ()
     killed_from_outside: bool = False
     """The processes disappeared without leaving an exit code."""
     never_started: bool = False
+    signal: int | None = None
+    """The signal that ended the job, where the platform tells it apart from the exit code."""
+    records: tuple[ResultRecord, ...] = ()
+    """What the job itself left behind, for platforms that know nothing about single ranks."""
