@@ -9,6 +9,10 @@ READY := $(VENV)/.ready
 TEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 
+# Pins reach build requirements, too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export UV_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+
 # Start-up time matters to every job and every command: keep compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	  uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'; \
+	  $(BIN)/python -m pip install -q -e '.[dev]'; \
 	fi
 	@touch $@
 

@@ -143,6 +143,8 @@ class _Watched:
         self.job = job
         self.hooks = hooks
         self.status = status
+        # A job met before it ran has all its epochs ahead; of one met later only the last count.
+        self.from_start = status == JobState.PENDING.value
         self.cursor = ""
         self.last_epoch = 0
 
@@ -191,10 +193,12 @@ class _PlatformLoop:
             self._thread.join(seconds)
 
     def _run(self) -> None:
-        while not self._stopped:
+        while True:
+            self._wake.clear()  # before looking: whatever changes afterwards wakes us again
+            if self._stopped:
+                return
             with self._lock:
                 jobs = list(self._jobs.values())
-            self._wake.clear()
             if jobs:
                 try:
                     self._poll(jobs)
@@ -220,7 +224,7 @@ class _PlatformLoop:
             self._monitor._write_state_file()
 
     def _report_epochs(self, watched: _Watched) -> None:
-        first_look = None if watched.cursor else _FIRST_LOOK_LINES
+        first_look = None if watched.cursor or watched.from_start else _FIRST_LOOK_LINES
         try:
             lines = self._sdk.stream_logs(
                 watched.job.id, follow=False, tail=first_look, cursor=watched.cursor

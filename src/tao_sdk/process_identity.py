@@ -9,6 +9,7 @@ Every supervisor of a local job imports this module, so it imports little itself
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -50,6 +51,11 @@ class ProcessIdentity(NamedTuple):
         return f"{self.host}|{self.pid}|{self.started}"
 
     @property
+    def same_boot(self) -> bool:
+        """Is this a process of this very machine since its last start (any pid namespace)?"""
+        return self.host.split("/")[1:2] == this_host().split("/")[1:2]
+
+    @property
     def fate(self) -> Fate:
         """Whether exactly this process still runs, as far as this machine can tell."""
         if self.host == this_host():
@@ -73,6 +79,11 @@ def this_host() -> str:
         return name
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{name}{_machine_id()}/{boot[:8]}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def is_this_machine(host: str) -> bool:
+    """Does a `this_host()` of earlier or elsewhere name this machine, whatever its boot?"""
+    return host.partition("/")[0] == this_host().partition("/")[0]
 
 
 def _machine_id() -> str:
@@ -117,11 +128,34 @@ def group_alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # other users' processes, or (on macOS) nothing but zombies: look closer
     if not _LINUX:
         states = _ps("-o", "stat=", "-g", str(group)).split()
         return any(not state.startswith("Z") for state in states)
-    return any(_group_of(entry.name) == group for entry in os.scandir("/proc"))
+    return bool(group_members(group))
+
+
+def signal_group(group: int, number: int) -> None:
+    """Signal every process of a group that may be signalled."""
+    # Gone already, or (a job that uses sudo) another user's: nothing that we can do about it.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def group_members(group: int) -> list[int]:
+    """The running processes of a group (Linux; elsewhere nothing can be said)."""
+    if not _LINUX:
+        return []
+    return [int(e.name) for e in os.scandir("/proc") if _group_of(e.name) == group]
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Was this process started with that environment variable?"""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False  # gone, or not ours
+    return f"{name}={value}".encode() in environment.split(b"\0")
 
 
 def _group_of(pid: str) -> int | None:
@@ -138,4 +172,7 @@ def _group_of(pid: str) -> int | None:
 def _ps(*words: str) -> str:
     import subprocess
 
-    return subprocess.run(["ps", *words], capture_output=True, text=True, check=False).stdout
+    # Times must read the same for everybody who asks, whatever their zone and language.
+    plain = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/bin:/usr/bin"}
+    answer = subprocess.run(["ps", *words], capture_output=True, text=True, check=False, env=plain)
+    return answer.stdout

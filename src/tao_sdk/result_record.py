@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 RECORD_VERSION = 1
 
@@ -24,7 +23,8 @@ RECORD_VERSION = 1
 # job's input: a background command would read /dev/null. The record is written to a temporary
 # name and renamed: it is whole or absent.
 SHIM = (
-    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; r="${NODE_RANK:-0}"; '
+    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
+    'r="${NODE_RANK:-0}"; case "$r" in *[!0-9]*) r=0;; esac; '
     "s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
     'if [ "$TAO_GROUP_SIGNALS" ]; then trap : TERM INT HUP; "$@"; c=$?; else '
     """p=; n=0; k=; trap 'n=1; [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' TERM INT HUP; """
@@ -47,8 +47,12 @@ def shim_argv(argv: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", SHIM, "tao-shim", *argv]
 
 
-@dataclass(frozen=True)
-class ResultRecord:
+def record_name(rank: int) -> str:
+    """The file name of a rank's record."""
+    return f"tao_result.{rank}.json" if rank else "tao_result.json"
+
+
+class ResultRecord(NamedTuple):
     """What a rank of a job left behind when its command ended."""
 
     job_id: str

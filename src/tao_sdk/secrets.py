@@ -24,7 +24,14 @@ _SIGNATURE = re.compile(
     r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^&]",
     re.IGNORECASE,
 )
-_PASSWORD = re.compile(r"://([^/:@]*):[^/@]+@")
+# Refused only where it is one for certain: not a variable of the shell, filled in inside the job.
+_PASSWORD = re.compile(r"://([^/:@]*):(?!\$)[^/@]+@")
+# Hidden wherever it may be one: a password may hold anything, up to the last @.
+_PERHAPS_PASSWORD = re.compile(r"://([^/:@]*):.+@")
+
+_PRESIGNED = "a presigned URL"
+_URL_PASSWORD = "a password in a URL"  # noqa: S105 - a name for it
+ADDRESS_SECRETS = (_PRESIGNED, _URL_PASSWORD)
 
 
 class Secret:
@@ -73,14 +80,17 @@ def reveal_all(values: Mapping[str, Secret]) -> dict[str, str]:
 def find_exposed(text: str, known: Mapping[str, Secret]) -> str | None:
     """Name the first secret that `text` would expose, or None.
 
-    The answer is the variable's name, or `"a presigned URL"`; never the value.
+    The answer is the variable's name, or one of `ADDRESS_SECRETS`; never the value.
     """
     for name, secret in known.items():
         value = secret.reveal()
         if len(value) >= SHORTEST_SECRET and value in text:
             return name
-    if any(_SIGNATURE.search(address) for address in _ADDRESS.findall(text)):
-        return "a presigned URL"
+    for address in _ADDRESS.findall(text):
+        if _SIGNATURE.search(address):
+            return _PRESIGNED
+        if _PASSWORD.search(address):
+            return _URL_PASSWORD
     return None
 
 
@@ -97,4 +107,4 @@ def _redact_address(match: re.Match[str]) -> str:
     address = match.group()
     if _SIGNATURE.search(address):
         return PLACEHOLDER
-    return _PASSWORD.sub(rf"://\1:{PLACEHOLDER}@", address, count=1)
+    return _PERHAPS_PASSWORD.sub(rf"://\1:{PLACEHOLDER}@", address, count=1)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tao_sdk.errors import CredentialError, ValidationError
+from tao_sdk.secrets import Secret
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ _TABLE = (
         injected=True,
     ),
     Setting("CUDA_VISIBLE_DEVICES", "the GPUs leased to the job, or empty", injected=True),
+    Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID: GPUs are numbered as nvidia-smi does", injected=True),
     Setting("WORLD_SIZE", "number of nodes (the meaning TAO containers give it)", injected=True),
     Setting("NNODES", "number of nodes (torchrun's name)", injected=True),
     Setting("NUM_GPU_PER_NODE", "GPUs per node (TAO's name)", injected=True),
@@ -126,6 +128,20 @@ INJECTED_CREDENTIALS = {
     "HF_TOKEN": "HF_TOKEN",
     "NGC_KEY": "NGC_KEY",
 }
+
+
+# How the ranks of a job find each other. Those of an outer job would mislead an inner one.
+RENDEZVOUS = frozenset(
+    {
+        "WORLD_SIZE",
+        "NNODES",
+        "NUM_GPU_PER_NODE",
+        "NPROC_PER_NODE",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    }
+)
 
 
 def get(name: str) -> str:
@@ -151,7 +167,7 @@ def get_seconds(name: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if seconds < 0:
+    if not 0 <= seconds < float("inf"):
         raise ValidationError(f"{name}={text!r} is not a number of seconds: give 0 or more")
     return seconds
 
@@ -175,6 +191,21 @@ def injected_credentials() -> dict[str, str]:
         for outside, inside in INJECTED_CREDENTIALS.items()
         if (value := lookup(outside))
     }
+
+
+def secret_names() -> list[str]:
+    """Every name under which the environment may hold a secret."""
+    return [
+        name
+        for setting in SETTINGS.values()
+        if setting.secret
+        for name in (setting.name, *setting.aliases)
+    ]
+
+
+def known_secrets() -> list[Secret]:
+    """The values that this process knows to be secret, for redaction."""
+    return [Secret(value) for name in SETTINGS if SETTINGS[name].secret and (value := lookup(name))]
 
 
 def process_environment() -> Mapping[str, str]:

@@ -19,7 +19,11 @@ from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
 from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.registry import get
+
+# Who asks `is_watched` holds the lock for a moment; that is not a watcher.
+_PROBE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,23 @@ class Watcher:
 
     def run(self) -> None:
         """Watch until no job has been open for `idle_seconds`."""
-        with self._only_watcher():
-            idle_since: float | None = None
-            while True:
-                if self.look():
-                    idle_since = None
-                else:
-                    idle_since = idle_since or time.monotonic()
-                    if time.monotonic() - idle_since >= self._idle_seconds:
-                        return
-                time.sleep(self._poll_seconds)
+        while True:
+            with self._only_watcher():
+                self._watch_until_idle()
+            # A job that came while we still held the lock got no watcher of its own.
+            if not self.look():
+                return
+
+    def _watch_until_idle(self) -> None:
+        idle_since: float | None = None
+        while True:
+            if self.look():
+                idle_since = None
+            else:
+                idle_since = idle_since or time.monotonic()
+                if time.monotonic() - idle_since >= self._idle_seconds:
+                    return
+            time.sleep(self._poll_seconds)
 
     def look(self) -> int:
         """Ask every platform once about its open jobs. Returns how many are still open.
@@ -77,8 +88,11 @@ class Watcher:
         installed here can never be watched from here and do not.
         """
         rows = self._store.active_jobs()
+        self._report_ended_elsewhere({row["job_id"] for row in rows})
         by_platform: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
+            if row["phase"] == "recorded":
+                continue  # of another program; nobody here can ask about it
             by_platform.setdefault(row["backend_type"], []).append(row)
         open_jobs = 0
         for platform, mine in by_platform.items():
@@ -111,6 +125,18 @@ class Watcher:
             self._seen[row["job_id"]] = (status.status, status.message)
         return sum(not status.terminal for status in statuses.values())
 
+    def _report_ended_elsewhere(self, still_open: set[str]) -> None:
+        """Whoever was attached to a job may have been the one to see its end."""
+        ended = [job_id for job_id in self._seen if job_id not in still_open]
+        rows = self._store.jobs_by_id(ended)
+        for job_id in ended:
+            before = self._seen.pop(job_id)
+            if job_id in rows:  # else it was removed meanwhile
+                status = describe(rows[job_id])
+                if (status.status, status.message) != before:
+                    platform = str(rows[job_id]["backend_type"])
+                    self._report(Change(job_id, platform, before[0], status))
+
     def _complain_once(self, text: str) -> None:
         if text not in self._complained:
             self._complained.add(text)
@@ -120,13 +146,9 @@ class Watcher:
     def _only_watcher(self) -> Iterator[None]:
         descriptor = _open_lock(self._store.path)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock_within(descriptor, _PROBE_SECONDS):
                 owner = os.read(descriptor, 64).decode() or "another process"
-                raise AlreadyWatchedError(
-                    f"{self._store.path} is watched already, by {owner}"
-                ) from None
+                raise AlreadyWatchedError(f"{self._store.path} is watched already, by {owner}")
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}".encode())
             yield
@@ -134,9 +156,25 @@ class Watcher:
             os.close(descriptor)
 
 
+def _lock_within(descriptor: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
 def is_watched(store_path: str | Path) -> bool:
-    """Whether a process watches this store now."""
-    descriptor = _open_lock(store_path)
+    """Whether a process watches this store now. Creates nothing."""
+    try:
+        descriptor = os.open(_lock_file(store_path), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -147,4 +185,8 @@ def is_watched(store_path: str | Path) -> bool:
 
 
 def _open_lock(store_path: str | Path) -> int:
-    return os.open(f"{store_path}.watch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return os.open(_lock_file(store_path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _lock_file(store_path: str | Path) -> str:
+    return f"{store_path}.watch.lock"

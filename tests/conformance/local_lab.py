@@ -46,6 +46,19 @@ class LocalLab(Lab):
         found = {path.name for path in folder.iterdir()} if folder.exists() else set()
         return found | {path.name for path in self.starts.iterdir()}
 
+    def submission_steps(self) -> dict[str, str]:
+        arm = (
+            "import os, signal, subprocess\n"
+            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        cut = "subprocess.Popen.communicate = lambda self, data: (self.stdin.write({}), {}, die())"
+        return {
+            "folders made": f"{arm}subprocess.Popen = die",
+            "supervisor started": f"{arm}subprocess.Popen.communicate = die",
+            "half the orders given": arm + cut.format("data[:100]", "self.stdin.flush()"),
+            "all orders given": arm + cut.format("data", "self.stdin.close()"),
+        }
+
     def touch_result(self, job: Job, name: str) -> None:
         (Path(job.results_dir) / name).touch()
 

@@ -15,8 +15,8 @@ from tao_sdk.platforms.conformance import eventually
 
 
 class Lines:
-    def __init__(self, lines: Sequence[str], cursor: str) -> None:
-        start = int(cursor or 0)
+    def __init__(self, lines: Sequence[str], cursor: str, tail: int | None) -> None:
+        start = int(cursor) if cursor else max(0, len(lines) - tail) if tail is not None else 0
         self._lines = lines[start:]
         self.cursor = str(start + len(self._lines))
 
@@ -44,7 +44,7 @@ class ScriptedSDK:
     def stream_logs(
         self, job_id: str, *, follow: bool = True, tail: int | None = None, cursor: str = ""
     ) -> Lines:
-        return Lines(list(self.log), cursor)
+        return Lines(list(self.log), cursor, tail)
 
 
 @pytest.fixture
@@ -165,6 +165,20 @@ def test_epoch_milestones(monitor: JobMonitor, store: JobStore) -> None:
     row = store.get_job("a")
     assert row is not None
     eventually(lambda: (store.get_job("a") or {})["last_epoch"] == 6)
+
+
+def test_no_milestone_is_missed_however_much_is_logged(
+    monitor: JobMonitor, store: JobStore
+) -> None:
+    sdk = ScriptedSDK(store)
+    seen: list[int] = []
+    sdk.log.extend(["Epoch 2/6", *("step" for _ in range(1000))])
+    monitor.watch(
+        job("a"), {"on_epoch_milestone": lambda job, epoch, total: seen.append(epoch)}, sdk
+    )
+    store.update_job_status("a", "Running")
+    monitor.start()
+    eventually(lambda: seen == [2])
 
 
 def test_epoch_lines() -> None:

@@ -89,10 +89,22 @@ def test_known_secrets_of_the_environment_are_refused(monkeypatch: pytest.Monkey
     with pytest.raises(SecretExposureError) as caught:
         build(specs={"auth": ["x", "key=nvapi-0123456789"]})
     assert str(caught.value).startswith("specs.auth[1] contains the value of NGC_KEY")
-    assert "${env:NGC_KEY}" in str(caught.value)
+    assert '"$NGC_KEY" from its environment' in str(caught.value)
     assert "nvapi" not in str(caught.value)
     with pytest.raises(SecretExposureError, match="cwd"):
         build(cwd="/nvapi-0123456789")
+
+
+def test_quoting_hides_no_secret() -> None:
+    with pytest.raises(SecretExposureError, match="command contains the value of TOKEN"):
+        build(command=["echo", "pa'ss-word-1234"], env_vars={"TOKEN": "pa'ss-word-1234"})
+
+
+def test_passwords_in_addresses() -> None:
+    with pytest.raises(SecretExposureError, match="a password in a URL") as caught:
+        build(command="git clone https://user:hunter2secret@host/x")
+    assert "hunter2" not in str(caught.value)
+    assert build(command="git clone https://user:$TOKEN@host/x")
 
 
 def test_gpu_ids_take_text_and_numbers() -> None:

@@ -62,6 +62,13 @@ def test_redaction() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "address", ["redis://u:$tr0ngpass@h", "postgres://u:pa/ss@h", "ftp://u:p@ssword@h"]
+)
+def test_any_password_in_an_address_is_hidden(address: str) -> None:
+    assert redact(address) == f"{address.partition(':')[0]}://u:{PLACEHOLDER}@h"
+
+
 def test_redaction_takes_the_longest_value_first() -> None:
     longer = VALUE + "-longer"
     assert redact(longer, [Secret(VALUE), Secret(longer)]) == PLACEHOLDER

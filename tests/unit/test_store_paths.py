@@ -197,3 +197,17 @@ def test_a_folder_without_permission_is_an_error_of_ours(tmp_path: Path) -> None
     with pytest.raises(StoreError):
         JobStore(tmp_path / "jobs.db").list_jobs()
     tmp_path.chmod(0o700)
+
+
+def test_the_default_store_can_be_named_by_its_own_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What we print as the store's path may be given back as the state file."""
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path))
+    with JobStore.for_state_file() as store:
+        store.create_job("a", "", "", "")
+        path = store.path
+    with JobStore.for_state_file(path) as again:
+        assert again.path == path
+        assert again.get_job("a") is not None
+    assert not (tmp_path / "jobs.tao.db").exists()

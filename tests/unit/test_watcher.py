@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tao_sdk import LocalSDK
+from tao_sdk.errors import UnsupportedError
 from tao_sdk.job_store import NewJob
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.process_identity import this_host
 from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher
 
 
@@ -22,8 +24,9 @@ def sdk(tmp_path: Path) -> LocalSDK:
     return LocalSDK(state_file=tmp_path / "s.json", work_dir=tmp_path / "root")
 
 
-def abandon(sdk: LocalSDK, folder: Path, job_id: str) -> None:
+def abandon(sdk: LocalSDK, folder: Path, job_id: str, platform: str = "local") -> None:
     """Leave what a client leaves that is killed right after writing the row."""
+    sdk.backend.prepare()
     sdk.store.begin_submissions(
         [
             NewJob(
@@ -31,10 +34,14 @@ def abandon(sdk: LocalSDK, folder: Path, job_id: str) -> None:
                 network_arch="",
                 action="",
                 workspace_id="",
-                backend_type="local",
+                backend_type=platform,
                 token="t",  # noqa: S106 - no password
                 owner="",
-                native={"folder": str(folder / "root" / "jobs" / job_id), "nodes": 1},
+                native={
+                    "folder": str(folder / "root" / "jobs" / job_id),
+                    "nodes": 1,
+                    "host": this_host(),
+                },
             )
         ]
     )
@@ -58,7 +65,8 @@ def test_one_watcher_per_store(sdk: LocalSDK, tmp_path: Path) -> None:
 def test_a_platform_that_is_not_installed_does_not_stop_the_others(
     sdk: LocalSDK, tmp_path: Path
 ) -> None:
-    sdk.store.create_job("elsewhere-1", "", "", "", backend_type="elsewhere", status="Running")
+    abandon(sdk, tmp_path, "elsewhere-1", platform="elsewhere")
+    sdk.store.confirm_submission("elsewhere-1", backend_job_id="x", native={})
     job = sdk.create_job(command="true", gpu_count=0)
     changes: list[Change] = []
     complaints: list[str] = []
@@ -86,3 +94,19 @@ def test_half_submitted_jobs_are_settled(sdk: LocalSDK, tmp_path: Path) -> None:
     row = sdk.store.get_job("left-1")
     assert row is not None
     assert (row["status"], row["phase"]) == ("Error", "rejected")
+
+
+def test_a_job_of_another_program_keeps_no_watcher(sdk: LocalSDK, tmp_path: Path) -> None:
+    sdk.store.create_job("old-2", "", "", "", backend_type="local", status="Running")
+    Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.01).run()
+
+
+def test_a_job_that_another_program_recorded_can_only_be_listed(sdk: LocalSDK) -> None:
+    sdk.store.create_job("old-1", "", "", "", backend_type="local", status="Running")
+    assert sdk.get_job_status("old-1").status == "Running"
+    assert sdk.get_job_logs("old-1") == ""
+    assert sdk.cancel_job("old-1") is False
+    assert sdk.get_job_replicas("old-1") == []
+    assert [job.id for job in sdk.list_jobs()] == ["old-1"]
+    with pytest.raises(UnsupportedError, match="recorded by another program"):
+        sdk.wait("old-1")

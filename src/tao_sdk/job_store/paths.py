@@ -13,6 +13,7 @@ from tao_sdk.errors import StoreError, ValidationError
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 
+_DEFAULT_STORE = "jobs.db"
 _STORE_SUFFIX = ".tao.db"
 # What a caller's `state_file` may end in; the first that fits is dropped. Naming the store's own
 # file is accepted, so that a path which we printed can be given back to us.
@@ -54,17 +55,23 @@ def state_paths(state_file: str | os.PathLike[str] | None = None) -> StatePaths:
         folder = _default_folder()
         return StatePaths(
             json=str(folder / "tao_session_state.json"),
-            database=str(folder / "jobs.db"),
+            database=str(folder / _DEFAULT_STORE),
             reference=str(folder / "tao_session_state.db"),
             folder_is_ours=True,
         )
     given = os.fspath(state_file)
+    if Path(given).name == _DEFAULT_STORE and Path(given).absolute() == _default_store():
+        return state_paths()
     if not given or given.endswith(os.sep):
         raise ValidationError(f"state_file={given!r} names no file: give a path such as 'run.json'")
     stem = next(
         (given.removesuffix(end) for end in _DROPPED_SUFFIXES if given.endswith(end)), given
     )
     return StatePaths(given, stem + _STORE_SUFFIX, stem + ".db", folder_is_ours=False)
+
+
+def _default_store() -> Path:
+    return _default_folder() / _DEFAULT_STORE
 
 
 def _default_folder() -> Path:

@@ -152,6 +152,8 @@ class Observation:
     started_at: str = ""
     ended_at: str = ""
     unreachable: str = ""
+    cancel_aware: bool = False
+    """The platform itself tells a cancelled job from a failed one."""
 
 
 MISSING = Observation(state=None)
@@ -171,6 +173,8 @@ class LogChunk:
     lines: tuple[LogLine, ...]
     more: bool
     """True when another read would return lines at once."""
+    cursor: str
+    """Where the next read begins, also when there were no lines."""
 
 
 class Backend(ABC):
@@ -188,6 +192,11 @@ class Backend(ABC):
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         """Say exactly what `submit` would do. Looks, never creates."""
 
+    def prepare(self) -> None:  # noqa: B027 - most platforms have nothing to prepare
+        """Make what must exist before the first job is written down, so that a missing place is
+        known to be missing and not merely new. Harmless to repeat.
+        """
+
     @abstractmethod
     def submit(self, plan: Plan) -> Submission:
         """Start the job.
@@ -200,7 +209,8 @@ class Backend(ABC):
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         """What became of these submissions, whose submitter is gone?
 
-        None promises that the job has not started and never will.
+        None promises that the job has not started and never will. A job that cannot be asked
+        about is left out of the answer.
         """
 
     @abstractmethod

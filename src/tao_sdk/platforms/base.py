@@ -6,6 +6,7 @@ file, no connection, no credential is looked at before the first call that needs
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import uuid
@@ -189,8 +190,9 @@ class PlatformSDK(ABC):
 
     def reconcile(self) -> list[str]:
         """Settle submissions that a killed process left behind; returns their ids."""
+        settled = self._submitter.reconcile()
         self._reconciled = True
-        return self._submitter.reconcile()
+        return settled
 
     # ---------------------------------------------------------------- watching
 
@@ -222,20 +224,22 @@ class PlatformSDK(ABC):
         poll_interval: float | None = None,
     ) -> dict[str, JobStatus]:
         """Block until all the jobs have ended, asking about all of them at once."""
+        for job_id in job_ids:
+            self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
         slowest = self.backend.poll_seconds if poll_interval is None else poll_interval
         pause = min(0.05, slowest)
         while True:
             statuses = self.get_statuses(job_ids)
             for job_id, status in statuses.items():
-                if status.status == JobState.UNKNOWN.value and self.store.get_job(job_id) is None:
-                    raise JobNotFoundError(f"no job {job_id} in {self.store.path}")
+                if status.status == JobState.UNKNOWN.value:
+                    self._own_row(job_id)  # removed while we waited: say so
             if all(status.terminal for status in statuses.values()):
                 return statuses
             if deadline is not None and time.monotonic() >= deadline:
                 open_jobs = sum(not status.terminal for status in statuses.values())
                 raise WaitTimeoutError(
-                    f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:g} s; "
+                    f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:.3g} s; "
                     "they go on"
                 )
             time.sleep(pause)
@@ -264,13 +268,12 @@ class PlatformSDK(ABC):
             follow=follow and row["status"] not in TERMINAL_STATES,
             tail=tail,
             cursor=cursor,
-            has_ended=lambda: self.get_job_status(job_id).terminal,
+            has_ended=lambda: self._is_over(job_id),
         )
 
     def get_job_logs(self, job_id: str, tail: int | None = None) -> str:
         """The log as text; "" for a job that is not known or has written nothing."""
-        row = self.store.get_job(job_id)
-        if row is None or row["backend_type"] != self.platform:
+        if not self._is_mine(self.store.get_job(job_id)):
             return ""
         lines = list(self.stream_logs(job_id, follow=False, tail=tail))
         return "\n".join(lines) + "\n" if lines else ""
@@ -350,7 +353,10 @@ class PlatformSDK(ABC):
         row = self.store.get_job(job_id)
         if not self._is_mine(row) or row is None or row["status"] not in TERMINAL_STATES:
             return False
-        if not self.backend.delete_artifacts(job_ref(row)):
+        try:
+            if not self.backend.delete_artifacts(job_ref(row)):
+                return False
+        except BackendUnreachableError:
             return False
         self.store.delete_checkpoints(job_id)
         self.store.add_event(job_id, "artifacts_deleted")
@@ -361,10 +367,8 @@ class PlatformSDK(ABC):
     def _reconcile_once(self) -> None:
         if self._reconciled:
             return
-        try:
+        with contextlib.suppress(BackendUnreachableError):  # asked again on the next call
             self.reconcile()
-        except BackendUnreachableError:
-            self._reconciled = False  # asked again on the next call
 
     def _refresh(self, rows: Mapping[str, Row]) -> dict[str, Row]:
         """Ask the platform about the open jobs among `rows` and bring the store up to date."""
@@ -439,8 +443,16 @@ class PlatformSDK(ABC):
             )
         return describe(row)
 
+    def _is_over(self, job_id: str) -> bool:
+        """Ended, or removed from the store while somebody followed its log."""
+        status = self.get_job_status(job_id)
+        return status.terminal or status.status == JobState.UNKNOWN.value
+
     def _is_mine(self, row: Row | None) -> bool:
-        return row is not None and row["backend_type"] == self.platform
+        """Can the platform be asked about this job? Not about one that another program recorded."""
+        return (
+            row is not None and row["backend_type"] == self.platform and row["phase"] != "recorded"
+        )
 
     def _own_row(self, job_id: str) -> Row:
         row = self.store.get_job(job_id)
@@ -449,6 +461,10 @@ class PlatformSDK(ABC):
         if row["backend_type"] != self.platform:
             raise JobNotFoundError(
                 f"job {job_id} runs on {row['backend_type']}, and this SDK is for {self.platform}"
+            )
+        if not self._is_mine(row):
+            raise UnsupportedError(
+                f"job {job_id} was recorded by another program: it can be listed, not asked about"
             )
         return row
 

@@ -57,8 +57,8 @@ class LogStream(Iterator[str]):
             for line in chunk.lines:
                 self.cursor = line.cursor
                 yield line.text
-            if chunk.lines:
-                self._tail = None
+            self._tail = None
+            self.cursor = chunk.cursor
             if chunk.more:
                 continue
             if ended:

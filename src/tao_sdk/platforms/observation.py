@@ -28,7 +28,11 @@ Row = Mapping[str, Any]
 def update_from_observation(row: Row, seen: Observation) -> StatusUpdate:
     """A job that the platform knows."""
     assert seen.state is not None, "missing jobs go through update_for_missing"  # noqa: S101 - a programming error, not input
-    state = _canceled_instead_of_error(row, seen.state, seen.ended_at)
+    state = (
+        seen.state
+        if seen.cancel_aware
+        else _canceled_instead_of_error(row, seen.state, seen.ended_at)
+    )
     return StatusUpdate(
         job_id=row["job_id"],
         status=state.value,

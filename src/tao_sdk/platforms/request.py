@@ -16,13 +16,13 @@ from typing import Any
 from tao_sdk import settings
 from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
 from tao_sdk.models import validate_job_id
-from tao_sdk.secrets import Secret, find_exposed, seal
+from tao_sdk.secrets import ADDRESS_SECRETS, Secret, find_exposed, seal
 from tao_sdk.spec_serialization import normalize_specs
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # What the SDK itself says about a job cannot be contradicted by the job's environment.
-RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT"})
+RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT", "TAO_GROUP_SIGNALS"})
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,8 @@ def build_request(
         **{name: checked.pop(name) for name in _TEXT_FIELDS},
         options=checked,
     )
-    refuse_exposed_secrets(request)
+    words = () if isinstance(command, str) else command
+    refuse_exposed_secrets(request, words)
     return request
 
 
@@ -199,27 +200,27 @@ _TEXT_FIELDS = (
 )
 
 
-def refuse_exposed_secrets(request: JobRequest) -> None:
+def refuse_exposed_secrets(request: JobRequest, words: Iterable[str] = ()) -> None:
     """Refuse a request whose visible parts contain a secret value.
+
+    `words` are the command's as they were given: quoting may hide a value from a plain search.
 
     Command lines are visible to every user of a machine, and plans and stores are read by many:
     altering them silently would break "what we print is what runs", so we ask for a change.
     """
     known = {**seal(_secret_settings()), **request.env}
-    for where, text in _visible_texts(request):
+    for where, text in (*(("command", word) for word in words), *_visible_texts(request)):
         name = find_exposed(text, known)
         if name is None:
             continue
-        if name == "a presigned URL":
+        if name in ADDRESS_SECRETS:
             raise SecretExposureError(
-                f"{where} contains a presigned URL, whose signature is a credential that others "
-                f"could read there: pass it as env_vars={{'MY_URL': …}} and write "
-                f'"$MY_URL" in the command'
+                f"{where} contains {name}, a credential that others could read there: pass it as "
+                f"env_vars={{'MY_URL': …}} and write \"$MY_URL\" in the command"
             )
-        reference = f"${{env:{name}}}" if where.startswith("specs") else f'"${name}"'
         raise SecretExposureError(
-            f"{where} contains the value of {name}, which others could read there: "
-            f"write {reference} instead and it is filled in inside the job"
+            f"{where} contains the value of {name}, which others could read there: leave it out "
+            f'and let the program take "${name}" from its environment'
         )
 
 

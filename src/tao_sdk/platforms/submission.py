@@ -15,6 +15,7 @@ never started twice, and none is left running that the store does not know.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,7 @@ class Submitter:
 
     def submit(self, plan: Plan) -> None:
         """Submit one plan; afterwards the store tells what became of it."""
+        self._backend.prepare()
         self._store.begin_submissions([self._new_job(plan)])
         self._start(plan)
 
@@ -61,6 +63,7 @@ class Submitter:
         """Submit many plans; returns what went wrong, by job id. One bad job stops no other."""
         if not plans:
             return {}
+        self._backend.prepare()
         self._store.begin_submissions([self._new_job(plan) for plan in plans])
         workers = min(self._backend.submit_parallelism, len(plans))
         with ThreadPoolExecutor(workers, thread_name_prefix="tao-submit") as pool:
@@ -86,8 +89,11 @@ class Submitter:
             for row in mine:
                 self._store.release_submission(row["job_id"])
             raise
-        for job_id, submission in settled.items():
-            self._record(job_id, submission)
+        for row in mine:
+            if row["job_id"] in settled:
+                self._record(row["job_id"], settled[row["job_id"]])
+            else:
+                self._store.release_submission(row["job_id"])
         return list(settled)
 
     def _start(self, plan: Plan) -> None:
@@ -118,7 +124,7 @@ class Submitter:
         """After an error of unknown meaning: True when the job turned out to be accepted."""
         try:
             submission = self._ask(plan)
-        except BackendUnreachableError:
+        except Exception:  # noqa: BLE001 - whatever it is: not settled, and somebody else may try
             self._store.release_submission(plan.job_id)
             raise SubmissionUncertainError(
                 f"{plan.identity.name} may or may not have been accepted: {error}. It is settled "
@@ -146,7 +152,10 @@ class Submitter:
 
     def _ask(self, plan: Plan) -> Submission | None:
         reference = JobRef(plan.identity, plan.intent, plan.results_dir)
-        return self._backend.settle([reference])[plan.job_id]
+        settled = self._backend.settle([reference])
+        if plan.job_id not in settled:
+            raise BackendUnreachableError(f"{plan.platform} cannot say what became of the job")
+        return settled[plan.job_id]
 
     def _record(self, job_id: str, submission: Submission | None) -> None:
         if submission is None:
@@ -159,11 +168,16 @@ class Submitter:
             native=submission.native,
             message=submission.message,
         )
-        row = None if confirmed else self._store.get_job(job_id)
-        if row is not None and row["phase"] == "rejected":
-            # Another machine waited out our lease and declared the job never submitted: what
-            # the store says must be what is true.
-            self._backend.cancel(job_ref({**row, "native": json.dumps(dict(submission.native))}))
+        row = self._store.get_job(job_id)
+        # Somebody asked to cancel the job before it had a name on the platform; or another
+        # machine waited out our lease and declared the job never submitted.
+        unwanted = row is not None and (
+            row["cancel_requested_at"] if confirmed else row["phase"] == "rejected"
+        )
+        if row is not None and unwanted:
+            native = json.dumps(dict(submission.native))
+            with contextlib.suppress(BackendUnreachableError):  # as lost as the wish itself
+                self._backend.cancel(job_ref({**row, "native": native}))
 
     def _reject(self, job_id: str, error: BaseException, status: str = "Error") -> None:
         reason = f"not submitted: {error or type(error).__name__}"

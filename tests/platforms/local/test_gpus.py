@@ -83,5 +83,7 @@ def test_choice() -> None:
         choose(gpus, 3, (), 2)
     with pytest.raises(CapacityError, match="gpu_count=0 runs without"):
         choose([], 1, (), 1)
+    with pytest.raises(ValidationError, match="same GPU twice"):
+        choose(gpus, 1, ("0", "pretended-0"), 1)
     with pytest.raises(ValidationError, match="evenly"):
         choose(gpus, 1, ("0", "1", "2"), 2)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.platforms.local.leases import GpuLeases, release
+from tao_sdk.platforms.local.leases import GpuLeases, is_held, release
 
 KEYS = ["a", "b", "c"]
 
@@ -17,7 +17,7 @@ HOLDER = """
 import sys
 from tao_sdk.platforms.local.leases import GpuLeases
 leases = GpuLeases(sys.argv[1])
-ticket = leases.join_queue("holder") if sys.argv[2] == "ticket" else None
+ticket = leases.join_queue("holder", ["a", "b", "c"]) if sys.argv[2] == "ticket" else None
 taken = {} if ticket else leases.try_take(["a", "b", "c"], int(sys.argv[2]), None)
 print(len(taken), flush=True)
 sys.stdin.read()
@@ -69,8 +69,12 @@ def test_a_child_that_inherits_the_lease_keeps_it(tmp_path: Path) -> None:
 
 def test_strictly_in_order(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path / "l")
-    large, small = leases.join_queue("large"), leases.join_queue("small")
-    assert (leases.place(large), leases.place(small), leases.place(None)) == (0, 1, 2)
+    large, small = leases.join_queue("large", KEYS), leases.join_queue("small", KEYS)
+    assert (leases.place(KEYS, large), leases.place(KEYS, small), leases.place(KEYS, None)) == (
+        0,
+        1,
+        2,
+    )
     busy = leases.try_take(KEYS, 1, large)
     assert leases.try_take(KEYS, 3, large) == {}
     assert leases.try_take(KEYS, 1, small) == {}, "a large job is not starved by small ones"
@@ -78,17 +82,17 @@ def test_strictly_in_order(tmp_path: Path) -> None:
     release(busy)
     assert len(leases.try_take(KEYS, 3, large)) == 3
     large.close()
-    assert leases.place(small) == 0
+    assert leases.place(KEYS, small) == 0
 
 
 def test_a_dead_ticket_does_not_block_the_queue(tmp_path: Path) -> None:
     holder = start_holder(tmp_path / "l", "ticket")
     leases = GpuLeases(tmp_path / "l")
-    mine = leases.join_queue("mine")
-    assert leases.place(mine) == 1
+    mine = leases.join_queue("mine", KEYS)
+    assert leases.place(KEYS, mine) == 1
     holder.kill()
     holder.wait()
-    assert leases.place(mine) == 0
+    assert leases.place(KEYS, mine) == 0
     assert len(leases.try_take(KEYS, 3, mine)) == 3
 
 
@@ -114,3 +118,69 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="TAO_GPU_LEASE_DIR"):
         GpuLeases(tmp_path / "file")
+
+
+def test_only_those_who_want_the_same_gpus_are_before(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path / "l")
+    waiting = leases.join_queue("for a", ["a"])
+    busy = leases.try_take(["a"], 1, waiting)
+    assert busy
+    other = leases.join_queue("for b", ["b"])
+    assert leases.place(["b"], other) == 0
+    assert leases.try_take(["b"], 1, other)
+    assert leases.place(["a", "c"], None) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as two other users")
+def test_another_users_dead_ticket_blocks_nobody(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    leases = GpuLeases(tmp_path / "l")
+    dead = tmp_path / "l" / "queue" / "00000000000000000001-dead"
+    dead.write_text("a")
+    os.chown(dead, 1001, 1001)
+    dead.chmod(0o666)
+    pid = os.fork()
+    if pid == 0:  # as another user, in the sticky folder
+        try:
+            os.setgid(1002)
+            os.setuid(1002)
+            os._exit(0 if leases.try_take(["a"], 1, None) else 3)
+        finally:
+            os._exit(4)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_held_file_tells_that_its_holder_lives(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    path.touch()
+    assert not is_held(path)
+    program = (
+        "import sys; from pathlib import Path; from tao_sdk.platforms.local.leases import hold\n"
+        f"hold(Path({str(path)!r})); print(flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert is_held(path)
+    holder.kill()
+    holder.wait()
+    assert not is_held(path)
+
+
+def test_strange_things_in_the_queue_stop_nobody(tmp_path: Path) -> None:
+    """The folder belongs to everybody: whatever lies there is not a ticket unless it is held."""
+    leases = GpuLeases(tmp_path / "l")
+    queue = tmp_path / "l" / "queue"
+    (queue / "000-folder").mkdir()
+    (queue / "001-bytes").write_bytes(b"\xff\xfe")
+    (queue / "002-link").symlink_to(tmp_path / "nothing")
+    os.mkfifo(queue / "003-pipe")
+    mine = leases.join_queue("mine", KEYS)
+    assert leases.place(KEYS, mine) == 0
+    assert leases.try_take(KEYS, 3, mine)

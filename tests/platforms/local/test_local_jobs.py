@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tao_sdk import Job, LocalSDK
-from tao_sdk.errors import CapacityError, CredentialError, UnsupportedError, ValidationError
+from tao_sdk import Job, JobStatus, LocalSDK, VirtualEnvSDK
+from tao_sdk.errors import (
+    CapacityError,
+    CredentialError,
+    JobNotFoundError,
+    SubmissionRejectedError,
+    UnsupportedError,
+    ValidationError,
+)
+from tao_sdk.platforms.backend import Plan, Submission
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local.launch import JobFolder, Launch
-from tao_sdk.process_identity import ProcessIdentity
+from tao_sdk.process_identity import ProcessIdentity, group_alive, start_time
 
 LONG = 60
+WAIT_FOR_GO = (
+    'echo up; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; while [ ! -e "$d/go" ]; do sleep 0.05; done'
+)
 
 
 def folder_of(sdk: LocalSDK, job: Job) -> JobFolder:
@@ -38,6 +50,11 @@ def job_process_of(sdk: LocalSDK, job: Job) -> ProcessIdentity:
     return identity
 
 
+def speaking(sdk: LocalSDK, job: Job) -> Callable[[], bool]:
+    """Its own first words: "Running" is written down a moment before the command starts."""
+    return lambda: "up" in sdk.get_job_logs(job.id)
+
+
 def running(sdk: LocalSDK, job: Job) -> Callable[[], bool]:
     return lambda: sdk.get_job_status(job.id).status == "Running"
 
@@ -45,11 +62,8 @@ def running(sdk: LocalSDK, job: Job) -> Callable[[], bool]:
 class TestSupervisor:
     def test_killed_supervisor_does_not_kill_the_job(self, sdk: LocalSDK) -> None:
         """Lesson W19: the job goes on, and its own record tells how it ends."""
-        script = (
-            'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; while [ ! -e "$d/go" ]; do sleep 0.05; done; exit 3'
-        )
-        job = sdk.create_job(command=script, gpu_count=0)
-        eventually(running(sdk, job))
+        job = sdk.create_job(command=f"{WAIT_FOR_GO}; exit 3", gpu_count=0)
+        eventually(speaking(sdk, job))
         os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
         eventually(lambda: "supervisor was killed" in sdk.get_job_status(job.id).message)
         assert sdk.get_job_status(job.id).status == "Running"
@@ -60,16 +74,15 @@ class TestSupervisor:
         assert analysis["exit_code"] == 3
 
     def test_killed_supervisor_and_successful_job(self, sdk: LocalSDK) -> None:
-        script = 'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; while [ ! -e "$d/go" ]; do sleep 0.05; done'
-        job = sdk.create_job(command=script, gpu_count=0)
-        eventually(running(sdk, job))
+        job = sdk.create_job(command=WAIT_FOR_GO, gpu_count=0)
+        eventually(speaking(sdk, job))
         os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
         (Path(job.results_dir) / "go").touch()
         assert job.wait(timeout=LONG).status == "Complete"
 
     def test_everything_killed_is_noticed_and_said(self, sdk: LocalSDK) -> None:
-        job = sdk.create_job(command="sleep 600", gpu_count=0)
-        eventually(running(sdk, job))
+        job = sdk.create_job(command="echo up; sleep 600", gpu_count=0)
+        eventually(speaking(sdk, job))
         group = job_process_of(sdk, job).pid
         os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
         os.killpg(group, signal.SIGKILL)
@@ -82,8 +95,8 @@ class TestSupervisor:
         assert "out-of-memory" in analysis["suggestion"]
 
     def test_cancel_works_without_a_supervisor(self, sdk: LocalSDK) -> None:
-        job = sdk.create_job(command="sleep 600", gpu_count=0)
-        eventually(running(sdk, job))
+        job = sdk.create_job(command="echo up; sleep 600", gpu_count=0)
+        eventually(speaking(sdk, job))
         process = job_process_of(sdk, job)
         os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
         assert job.cancel()
@@ -96,14 +109,183 @@ class TestSupervisor:
         pid_file = tmp_path / "pid"
         job = sdk.create_job(command=f"sleep 600 & echo $! > {pid_file}", gpu_count=0)
         assert job.wait(timeout=LONG).status == "Complete"
-        background = int(pid_file.read_text())
-        assert (
-            not Path(f"/proc/{background}").exists()
-            or not ProcessIdentity(ProcessIdentity.current().host, background, "?").alive
+        assert start_time(int(pid_file.read_text())) is None
+
+    def test_the_command_may_outlive_supervisor_and_shim(self, sdk: LocalSDK) -> None:
+        """Only the first process of the group is gone: the job runs, and can be cancelled."""
+        job = sdk.create_job(command="echo up; sleep 600; true", gpu_count=0)
+        eventually(lambda: "up" in sdk.get_job_logs(job.id))
+        os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
+        shim = job_process_of(sdk, job)
+        os.kill(shim.pid, signal.SIGKILL)
+        eventually(lambda: not shim.alive)
+        assert sdk.get_job_status(job.id).status == "Running"
+        assert group_alive(shim.pid)
+        assert job.cancel()
+        assert job.status == "Canceled"
+        assert not group_alive(shim.pid)
+
+    def test_a_caller_with_blocked_signals(self, sdk: LocalSDK) -> None:
+        """The mask is inherited; a supervisor that does not hear its signals never ends."""
+        blocked = {signal.SIGTERM, signal.SIGCHLD}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        try:
+            short = sdk.create_job(command="true", gpu_count=0)
+            long = sdk.create_job(command="sleep 600", gpu_count=0)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert short.wait(timeout=LONG).status == "Complete"
+        assert long.cancel()
+
+    def test_a_job_that_ended_before_the_cancel_was_not_cancelled(self, sdk: LocalSDK) -> None:
+        job = sdk.create_job(command="sleep 0.2", gpu_count=0)
+        eventually(running(sdk, job))
+        supervisor, process = supervisor_of(sdk, job), job_process_of(sdk, job)
+        os.kill(supervisor.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: not process.alive)
+            sdk.store.request_cancel(job.id)
+            os.kill(supervisor.pid, signal.SIGTERM)
+        finally:
+            os.kill(supervisor.pid, signal.SIGCONT)
+        assert job.wait(timeout=LONG).status == "Complete"
+
+    def test_a_rank_that_failed_before_the_cancel_is_the_reason(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_GRACE_SECONDS", "1")
+        script = (
+            '[ $NODE_RANK = 1 ] && exit 7; trap "" TERM; echo deaf; while :; do sleep 0.1; done'
         )
+        job = sdk.create_job(command=script, gpu_count=0, num_nodes=2)
+        eventually(lambda: "deaf" in sdk.get_job_logs(job.id))
+        eventually(lambda: (folder_of(sdk, job).read_state() or {})["ranks"][1]["exit_code"] == 7)
+        sdk.store.request_cancel(job.id)
+        os.kill(supervisor_of(sdk, job).pid, signal.SIGTERM)
+        assert job.wait(timeout=LONG).status == "Error"
+        analysis = job.explain()
+        assert analysis is not None
+        assert (analysis["rank"], analysis["exit_code"]) == (1, 7)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("state.json", b""),
+            ("state.json", b"\xff\xfe"),
+            ("state.json", b"[]"),
+            ("claim.json", b"{"),
+        ],
+    )
+    def test_a_damaged_file_hides_no_other_job(
+        self, sdk: LocalSDK, name: str, content: bytes
+    ) -> None:
+        damaged, healthy = sdk.create_jobs([{"command": "true", "gpu_count": 0}] * 2)
+        for job in (damaged, healthy):
+            eventually(lambda job=job: (folder_of(sdk, job).read_state() or {})["phase"] == "done")
+        (folder_of(sdk, damaged).path / name).write_bytes(content)
+        statuses = sdk.get_statuses([damaged.id, healthy.id])
+        assert statuses[healthy.id].status == "Complete"
+        assert not statuses[damaged.id].terminal
+        assert "cannot reach" in statuses[damaged.id].message
+
+    def test_what_a_job_leaves_under_our_names_stops_nobody(self, sdk: LocalSDK) -> None:
+        script = (
+            'cd "$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+            "mkfifo tao_result.1.json; mkdir tao_result.2.json; "
+            "printf '\\377' > tao_result_x.json; sleep 600"
+        )
+        job = sdk.create_job(command=script, gpu_count=0)
+        eventually(lambda: (Path(job.results_dir) / "tao_result_x.json").exists())
+        group = job_process_of(sdk, job).pid
+        os.kill(supervisor_of(sdk, job).pid, signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
+        assert job.wait(timeout=LONG).status == "Error"
+
+    def test_a_failing_supervisor_says_why(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_LOCAL_GPUS", "1")
+        monkeypatch.setenv("TAO_GPU_LEASE_DIR", "/proc/no/such/folder")
+        with pytest.raises(SubmissionRejectedError, match="GPU leases cannot be kept"):
+            sdk.create_job(command="true", gpu_count=1)
+        [job] = sdk.list_jobs()
+        assert job.status == "Error"
+
+    def test_the_number_of_an_ended_rank_stays_its_own(self, sdk: LocalSDK) -> None:
+        """Reaped too early it could become a stranger's, whom a signal to the rank would hit."""
+        job = sdk.create_job(
+            command="[ $NODE_RANK = 0 ] && exit 0; echo up; sleep 600", gpu_count=0, num_nodes=2
+        )
+        state = folder_of(sdk, job).read_state
+        eventually(lambda: ((state() or {}).get("ranks") or [{}])[0].get("exit_code") == 0)
+        eventually(speaking(sdk, job))
+        first = int((state() or {})["ranks"][0]["process"].split("|")[1])
+        assert Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        assert job.cancel()
+        eventually(lambda: not Path(f"/proc/{first}").exists())
+
+    def test_a_removed_folder_does_not_keep_supervisor_and_gpus(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_LOCAL_GPUS", "1")
+        job = sdk.create_job(command=WAIT_FOR_GO, gpu_count=1)
+        eventually(speaking(sdk, job))
+        supervisor = supervisor_of(sdk, job)
+        shutil.rmtree(folder_of(sdk, job).path)
+        (Path(job.results_dir) / "go").touch()
+        eventually(lambda: not supervisor.alive)
+        again = sdk.create_job(command="true", gpu_count=1, when_busy="refuse")
+        assert again.wait(timeout=LONG).status == "Complete"
+
+    def test_a_secret_at_the_edge_of_the_evidence_is_not_kept(self, sdk: LocalSDK) -> None:
+        secret = "s3cret-" + "x" * 200
+        job = sdk.create_job(
+            command='echo "$TOKEN"; head -c 65500 /dev/zero | tr "\\0" "."; echo; exit 3',
+            gpu_count=0,
+            env_vars={"TOKEN": secret},
+        )
+        assert job.wait(timeout=LONG).status == "Error"
+        evidence = folder_of(sdk, job).evidence.read_text()
+        assert "xxxxxxxx" not in evidence
+        assert len(evidence) <= 64 * 1024
+
+    def test_inherited_credentials_are_left_out_of_the_evidence(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ACCESS_KEY", "canary-outer-key")
+        job = sdk.create_job(
+            command='echo "key $ACCESS_KEY"; exit 3',
+            gpu_count=0,
+            env_vars={"AWS_ACCESS_KEY_ID": "canary-inner-key"},
+        )
+        assert job.wait(timeout=LONG).status == "Error"
+        assert "canary" not in str(job.explain())
+
+    def test_unreadable_evidence_hides_no_other_job(self, sdk: LocalSDK) -> None:
+        bad, good = sdk.create_jobs([{"command": "exit 3", "gpu_count": 0}] * 2)
+        for job in (bad, good):
+            eventually(lambda job=job: (folder_of(sdk, job).read_state() or {})["phase"] == "done")
+        folder_of(sdk, bad).evidence.unlink()
+        folder_of(sdk, bad).evidence.mkdir()
+        statuses = sdk.get_statuses([bad.id, good.id])
+        assert {status.status for status in statuses.values()} == {"Error"}
+        assert good.explain() is not None
+
+    def test_a_damaged_claim_keeps_no_other_submission_from_being_settled(
+        self, sdk: LocalSDK, tmp_path: Path
+    ) -> None:
+        sdk.store.confirm_submission = lambda *a, **k: True  # type: ignore[method-assign]
+        bad, good = (sdk.create_job(command="true", gpu_count=0) for _ in range(2))
+        for job in (bad, good):
+            eventually(lambda job=job: (folder_of(sdk, job).read_state() or {})["phase"] == "done")
+            sdk.store.release_submission(job.id)
+        folder_of(sdk, bad).claim.write_text("")
+        again = LocalSDK(state_file=tmp_path / "state.json", work_dir=tmp_path / "root")
+        assert again.wait(good.id, timeout=LONG).status == "Complete"
+        assert again.get_job_status(bad.id).status == "Pending"
 
     def test_a_launch_cut_off_half_way_starts_nothing(self) -> None:
-        launch = Launch("j", "t", "/f", "/", ["x"], {}, 1, 0, [], [], "/l", "wait", 1.0)
+        launch = Launch("j", "t", "/f", "/", ["x"], {}, [], 1, 0, [], [], "/l", "wait", 1.0)
         assert Launch.loads(launch.dumps()) == launch
         with pytest.raises(ValueError, match="cut off"):
             Launch.loads(launch.dumps()[:-5])
@@ -199,8 +381,8 @@ class TestGpus:
         assert sdk.get_job_status(holder.id).status == "Running"
 
     def test_a_killed_supervisor_does_not_free_its_gpus(self, sdk: LocalSDK) -> None:
-        holder = sdk.create_job(command="sleep 600", gpu_count=4)
-        eventually(running(sdk, holder))
+        holder = sdk.create_job(command="echo up; sleep 600", gpu_count=4)
+        eventually(speaking(sdk, holder))
         os.kill(supervisor_of(sdk, holder).pid, signal.SIGKILL)
         waiting = sdk.create_job(command="true", gpu_count=1)
         eventually(lambda: "0 free, position 1" in sdk.get_job_status(waiting.id).message)
@@ -229,6 +411,9 @@ class TestGpus:
             ({"gpu_ids": [0, 0]}, ValidationError, "twice"),
             ({"gpu_ids": [0, 1], "gpu_count": 3}, ValidationError, "make them agree"),
             ({"when_busy": "maybe"}, ValidationError, "wait, refuse"),
+            ({"gpu_ids": ["0", "pretended-0"]}, ValidationError, "same GPU twice"),
+            ({"gpu_count": -1, "num_nodes": 5}, CapacityError, "all GPUs for each of 5 nodes"),
+            ({"env_vars": {"CUDA_VISIBLE_DEVICES": "3"}}, ValidationError, "gpu_ids="),
         ],
     )
     def test_impossible_wishes_fail_before_anything_exists(
@@ -295,6 +480,70 @@ class TestRequests:
         assert (tmp_path / "mine").is_dir()
         assert not Path(job.results_dir).exists()
 
+    def test_rank_variables_of_an_outer_job_do_not_reach_an_inner_one(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("NODE_RANK", "node-3")
+        monkeypatch.setenv("WORLD_SIZE", "8")
+        job = sdk.create_job(
+            command='echo "<$NODE_RANK><$WORLD_SIZE><$MASTER_ADDR>"',
+            gpu_count=0,
+            env_vars={"MASTER_ADDR": "mine"},
+        )
+        assert job.wait(timeout=LONG).status == "Complete"
+        assert sdk.get_job_logs(job.id) == "<><><mine>\n"
+        assert (Path(job.results_dir) / "tao_result.json").exists()
+
+    def test_waiting_for_another_platforms_job_does_not_hang(
+        self, sdk: LocalSDK, tmp_path: Path
+    ) -> None:
+        job = sdk.create_job(command="true", gpu_count=0)
+        other = VirtualEnvSDK(state_file=tmp_path / "state.json", work_dir=tmp_path / "v")
+        with pytest.raises(JobNotFoundError, match="runs on local"):
+            other.wait(job.id)
+
+    def test_waiting_for_a_job_that_is_removed_does_not_hang(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = sdk.create_job(command="true", gpu_count=0)
+        real = sdk.get_statuses
+
+        def removed_in_between(ids: Sequence[str]) -> dict[str, JobStatus]:
+            sdk.store.update_job_status(job.id, "Complete")
+            sdk.store.delete_job(job.id)
+            return real(ids)
+
+        monkeypatch.setattr(sdk, "get_statuses", removed_in_between)
+        with pytest.raises(JobNotFoundError):
+            sdk.wait(job.id)
+
+    def test_cancel_of_a_job_that_is_being_submitted(self, sdk: LocalSDK) -> None:
+        """The wish is kept until the platform has the job, and then fulfilled."""
+        plan = sdk.plan(command="sleep 600", gpu_count=0)
+        real = sdk.backend.submit
+
+        def submit_slowly(given: Plan) -> Submission:
+            sdk.store.request_cancel(given.job_id)
+            return real(given)
+
+        sdk.backend.submit = submit_slowly  # type: ignore[method-assign]
+        job = sdk.submit(plan)
+        assert job.wait(timeout=LONG).status == "Canceled"
+
+    def test_an_unmounted_disk_is_not_a_job_that_never_was(
+        self, sdk: LocalSDK, tmp_path: Path
+    ) -> None:
+        """The client dies after submitting, and the disk is away when somebody settles it."""
+        sdk.store.confirm_submission = lambda *a, **k: True  # type: ignore[method-assign]
+        job = sdk.create_job(command="true", gpu_count=0)
+        eventually(lambda: (folder_of(sdk, job).read_state() or {})["phase"] == "done")
+        sdk.store.release_submission(job.id)
+        again = LocalSDK(state_file=tmp_path / "state.json", work_dir=tmp_path / "root")
+        (tmp_path / "root").rename(tmp_path / "away")
+        assert again.get_job_status(job.id).status == "Pending"
+        (tmp_path / "away").rename(tmp_path / "root")
+        assert again.wait(job.id, timeout=LONG).status == "Complete"
+
     def test_bad_directory(self, sdk: LocalSDK) -> None:
         with pytest.raises(ValidationError, match="cwd: /no/such/place"):
             sdk.create_job(command="true", gpu_count=0, cwd="/no/such/place")
@@ -318,6 +567,7 @@ class TestRequests:
 
 
 class TestPaths:
+    @pytest.mark.seed("000.22")
     def test_files_of_this_machine(self, sdk: LocalSDK, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "b").touch()

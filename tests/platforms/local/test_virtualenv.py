@@ -153,7 +153,14 @@ def test_inputs() -> None:
 
 def test_outputs() -> None:
     specs = {"a": {"out": "relative"}, "b": "/absolute", "c": None}
-    redirect_outputs(specs, ["a.out", "b", "c", "new-section.dir"], Path("/r"))
+    declared = {
+        "a.out": None,
+        "b": {},
+        "c": {"type": "file"},
+        "new-section.dir": {"type": "folder"},
+    }
+    folders = redirect_outputs(specs, declared, Path("/r"))
+    assert folders == [Path("/r/a_out"), Path("/r/new_section_dir")]
     assert specs == {
         "a": {"out": "/r/a_out"},
         "b": "/absolute",

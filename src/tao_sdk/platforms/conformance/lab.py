@@ -93,6 +93,12 @@ class Lab(ABC):
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
         """Everything the platform and the store keep on disk or show to others: (name, bytes)."""
 
+    def submission_steps(self) -> Mapping[str, str]:
+        """Steps inside this platform's `submit`: name -> Python text that makes the process that
+        runs it die there. `sdk` is defined.
+        """
+        return {}
+
     # ------------------------------------------------------------------ common to all labs
 
     def environment(self) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ class TestOutcomes:
         assert row["exit_code"] == 0
         assert row["started_at"] <= row["ended_at"]
 
+    # seed 000.19
     @pytest.mark.parametrize("code", [1, 3, 42, 124])
     def test_failure_has_its_exit_code_and_an_explanation(self, lab: Lab, code: int) -> None:
         sdk = lab.sdk()
@@ -163,6 +164,25 @@ class TestLogs:
                 lab.touch_result(job, "seen")
         assert lines == ["first", "last"]
         assert sdk.get_job_status(job.id).status == "Complete"
+
+    def test_follow_from_now_on(self, lab: Lab) -> None:
+        """`tail=0`: nothing of what was, everything that comes."""
+        sdk = lab.sdk()
+        job = sdk.create_job(
+            **lab.job(
+                'echo before; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+                'while [ ! -e "$d/go" ]; do sleep 0.05; done; for i in 1 2 3; do echo $i; done'
+            )
+        )
+        eventually(lambda: "before" in sdk.get_job_logs(job.id))
+        lines: list[str] = []
+        stream = sdk.stream_logs(job.id, tail=0)
+        follower = threading.Thread(target=lambda: lines.extend(stream))
+        follower.start()
+        eventually(lambda: stream.cursor)
+        lab.touch_result(job, "go")
+        follower.join(LONG)
+        assert lines == ["1", "2", "3"]
 
     def test_cursor_goes_on_where_it_stopped(self, lab: Lab) -> None:
         sdk = lab.sdk()

@@ -47,6 +47,22 @@ class TestSecrets:
         assert len(texts) > 6, "the lab must name its artefacts"
         assert find_canaries(texts) == []
 
+    def test_a_secret_that_a_failing_job_prints_is_not_kept_as_evidence(self, lab: Lab) -> None:
+        """The job's own log is the job's own; what we store about it is not."""
+        sdk = lab.sdk()
+        job = sdk.create_job(
+            **lab.job('echo "the token is $SOME_PLAIN_NAME"; exit 3'),
+            env_vars={"SOME_PLAIN_NAME": UNLISTED},
+        )
+        assert job.wait(timeout=90).status == "Error"
+        analysis = job.explain()
+        assert analysis is not None
+        assert any("the token is [secret]" in line for line in analysis["evidence"])
+        stored = sdk.store.get_job(job.id)
+        texts = [("the analysis", str(analysis)), ("the store", str(stored))]
+        texts.append(("the events", str(sdk.store.events(job.id))))
+        assert find_canaries(texts) == []
+
     def test_the_job_itself_gets_them(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(
@@ -59,7 +75,7 @@ class TestSecrets:
         ("keywords", "where", "instead"),
         [
             ({"command": f"curl -H 'Authorization: {UNLISTED}'"}, "command", '"$TOKEN"'),
-            ({"specs": {"model": {"key": UNLISTED}}}, "specs.model.key", "${env:TOKEN}"),
+            ({"specs": {"model": {"key": UNLISTED}}}, "specs.model.key", '"$TOKEN"'),
             ({"specs": {"a": [{"url": PRESIGNED}]}}, "specs.a[0].url", "env_vars"),
             ({"command": f"curl '{PRESIGNED}'"}, "command", "env_vars"),
         ],

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, UnsupportedError, ValidationError
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CapacityError,
+    UnsupportedError,
+    ValidationError,
+)
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import (
@@ -23,12 +28,13 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.local import gpus as machine
 from tao_sdk.platforms.local import logs
-from tao_sdk.platforms.local.launch import JobFolder, Launch
+from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
-from tao_sdk.platforms.local.transport import LocalTransport, read_records
+from tao_sdk.platforms.local.transport import LocalTransport, reaching, read_records
 from tao_sdk.platforms.request import JobRequest, Option, check_gpu_ids, check_text, one_of
+from tao_sdk.process_identity import this_host
 from tao_sdk.result_record import ResultRecord, shim_argv
-from tao_sdk.secrets import PLACEHOLDER
+from tao_sdk.secrets import PLACEHOLDER, redact
 
 # The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
 _LONGEST_ARGUMENT = 120_000
@@ -65,18 +71,21 @@ class LocalBackend(Backend):
         folder = self._folder(identity.job_id)
         results_root = Path(request.options["results_root"] or self.root / "results").absolute()
         files, argv = _command(request.command, folder)
-        return self.plan_argv(request, identity, argv, files, results_root, {})
+        staged = Staged(files, [results_root / identity.job_id])
+        return self.plan_argv(request, identity, argv, staged, results_root, {})
 
     def plan_argv(
         self,
         request: JobRequest,
         identity: JobIdentity,
         argv: Sequence[str],
-        files: Mapping[str, str],
+        staged: Staged,
         results_root: Path,
         extra_env: Mapping[str, str],
     ) -> Plan:
         """A plan that starts exactly these words."""
+        _check_words(argv)
+        _refuse_own_choice_of_gpus(request)
         folder = self._folder(identity.job_id)
         cwd = _check_cwd(request.options["cwd"])
         usable, per_node = _gpus_for(request)
@@ -85,8 +94,10 @@ class LocalBackend(Backend):
             "TAO_RESULTS_ROOT": str(results_root),
             "TAO_ATTEMPT": "1",
             "TAO_GROUP_SIGNALS": "1",
-            **extra_env,
+            **{name: text for name, text in extra_env.items() if name not in request.env},
         }
+        if per_node and "CUDA_DEVICE_ORDER" not in request.env:
+            told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the numbers of nvidia-smi are CUDA's, too
         secret = {
             name: value
             for name, value in settings.injected_credentials().items()
@@ -100,7 +111,8 @@ class LocalBackend(Backend):
             folder=str(folder.path),
             cwd=cwd,
             argv=words,
-            env={**settings.process_environment(), **secret, **told},
+            env={**_inherited(), **secret, **told},
+            secret_names=sorted({*secret, *settings.secret_names()}),
             nodes=request.num_nodes,
             gpus_per_node=per_node,
             gpu_indexes=[gpu.index for gpu in usable],
@@ -114,24 +126,33 @@ class LocalBackend(Backend):
             identity=identity,
             platform=self.platform,
             request=request,
-            artefacts=_artefacts(launch, files, told, secret),
-            intent={"folder": str(folder.path), "nodes": request.num_nodes},
+            artefacts=_artefacts(launch, staged.files, told, secret),
+            intent={
+                "folder": str(folder.path),
+                "nodes": request.num_nodes,
+                "host": this_host(),
+            },
             results_dir=results,
             local_results_dir=results,
             warnings=_warnings(request),
-            payload=(launch, files),
+            payload=(launch, staged),
         )
 
+    def prepare(self) -> None:
+        self.transport.make_root(self.root)
+
     def submit(self, plan: Plan) -> Submission:
-        launch, files = plan.payload
-        pid = self.transport.spawn(launch, files, Path(plan.results_dir))
+        pid = self.transport.spawn(*plan.payload)
         return self._submission(plan.identity, plan.intent, f"supervisor {pid}")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        accepted = self.transport.fence((_folder_of(job), Path(job.results_dir)) for job in jobs)
+        accepted = self.transport.fence(map(_local, jobs))
         return {
-            job.job_id: self._submission(job.identity, job.native, "adopted") if is_there else None
-            for job, is_there in zip(jobs, accepted, strict=True)
+            job.job_id: self._submission(job.identity, job.native, "adopted")
+            if accepted[job.job_id]
+            else None
+            for job in jobs
+            if job.job_id in accepted
         }
 
     def _submission(
@@ -146,13 +167,16 @@ class LocalBackend(Backend):
         return {job.job_id: interpret(seen) for job, seen in zip(jobs, snapshots, strict=True)}
 
     def cancel(self, job: JobRef) -> None:
-        self.transport.terminate(_folder_of(job), settings.get_seconds("TAO_GRACE_SECONDS"))
+        self.transport.terminate(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
 
     def read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
         self.transport.calls.record("log")
-        return logs.read_chunk(_log_files(job), cursor=cursor, tail=tail, limit=limit, flush=flush)
+        with reaching(self.root):
+            return logs.read_chunk(
+                _log_files(job), cursor=cursor, tail=tail, limit=limit, flush=flush
+            )
 
     def evidence(self, job: JobRef) -> Evidence:
         [seen] = self._scan([job])
@@ -172,12 +196,13 @@ class LocalBackend(Backend):
             ),
             killed_from_outside=observation.state is JobState.ERROR
             and observation.exit_code is None
-            and state.get("outcome") != "refused",
+            and "outcome" not in state,
         )
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         self.transport.calls.record("records")
-        return read_records(Path(job.results_dir), job.job_id)
+        with reaching(self.root):
+            return read_records(_local(job))
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         [seen] = self._scan([job])
@@ -200,15 +225,21 @@ class LocalBackend(Backend):
         ]
 
     def _scan(self, jobs: Sequence[JobRef]) -> list[Snapshot]:
-        return self.transport.scan(
-            (_folder_of(job), Path(job.results_dir), job.job_id) for job in jobs
-        )
+        return self.transport.scan(map(_local, jobs))
 
     def _log_tail(self, job: JobRef) -> str:
+        with reaching(self.root):
+            return self._read_log_tail(job)
+
+    def _read_log_tail(self, job: JobRef) -> str:
+        kept = _local(job).folder.evidence
+        if kept.exists():
+            return kept.read_text(encoding="utf-8")
+        # Its supervisor is gone and with it the knowledge of the job's own secrets.
         chunk = logs.read_chunk(
             _log_files(job), cursor="", tail=_EVIDENCE_LINES, limit=256 * 1024, flush=True
         )
-        return "\n".join(line.text for line in chunk.lines)
+        return redact("\n".join(line.text for line in chunk.lines), settings.known_secrets())
 
     # ------------------------------------------------------------------ paths
 
@@ -216,19 +247,23 @@ class LocalBackend(Backend):
         results = Path(job.results_dir)
         if results.name != job.job_id:
             raise ValidationError(f"{results} is not the results folder of job {job.job_id}")
-        self.transport.remove(_folder_of(job), results)
+        self.transport.remove(_local(job))
         return True
 
     def check_path(self, path: str) -> bool:
         self.transport.calls.record("check_path")
-        return local_path(path).exists()
+        with reaching(self.root):
+            return local_path(path).exists()
 
     def list_path(self, path: str) -> list[str]:
         self.transport.calls.record("list_path")
         place = local_path(path)
-        if not place.exists():
-            raise ValidationError(f"{path}: there is no such path on this machine")
-        return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else [place.name]
+        with reaching(self.root):
+            if not place.exists():
+                raise ValidationError(f"{path}: there is no such path on this machine")
+            if not place.is_dir():
+                return [place.name]
+            return sorted(entry.name for entry in place.iterdir())
 
     def _folder(self, job_id: str) -> JobFolder:
         return JobFolder(self.root / "jobs" / job_id)
@@ -249,13 +284,46 @@ def local_path(path: str) -> Path:
     )
 
 
-def _folder_of(job: JobRef) -> JobFolder:
-    return JobFolder(Path(job.native["folder"]))
+def _local(job: JobRef) -> LocalJob:
+    native = job.native
+    return LocalJob(
+        job.job_id,
+        JobFolder(Path(native["folder"])),
+        Path(job.results_dir),
+        int(native["nodes"]),
+        str(native["host"]),
+    )
 
 
 def _log_files(job: JobRef) -> list[Path]:
-    nodes = int(job.native["nodes"])
-    return [_folder_of(job).log(rank, nodes) for rank in range(nodes)]
+    local = _local(job)
+    return [local.folder.log(rank, local.nodes) for rank in range(local.nodes)]
+
+
+def _inherited() -> dict[str, str]:
+    """The caller's environment, less what would make this job a part of another one."""
+    return {
+        name: value
+        for name, value in settings.process_environment().items()
+        if name not in settings.RENDEZVOUS
+    }
+
+
+def _check_words(argv: Sequence[str]) -> None:
+    for number, word in enumerate(argv):
+        if len(word.encode()) > _LONGEST_ARGUMENT:
+            raise ValidationError(
+                f"word {number} of the command has {len(word.encode()):,} bytes, more than the "
+                f"{_LONGEST_ARGUMENT:,} that a program can be given: pass it in a file"
+            )
+
+
+def _refuse_own_choice_of_gpus(request: JobRequest) -> None:
+    if "CUDA_VISIBLE_DEVICES" in request.env:
+        raise ValidationError(
+            "env_vars.CUDA_VISIBLE_DEVICES: set from the GPUs that the job is given; choose them "
+            "with gpu_count= or gpu_ids="
+        )
 
 
 def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]]:
@@ -286,6 +354,11 @@ def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
     per_node = len(found) // request.num_nodes if request.gpu_count == -1 else request.gpu_count
     if ids:
         per_node = len(ids) // request.num_nodes
+    if per_node == 0:
+        raise CapacityError(
+            f"gpu_count: all GPUs for each of {request.num_nodes} nodes asked for, this machine "
+            f"has {len(found)}; gpu_count=0 runs without"
+        )
     return machine.choose(found, per_node, ids, request.num_nodes), per_node
 
 

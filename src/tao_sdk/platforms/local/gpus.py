@@ -63,7 +63,10 @@ def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int
             raise ValidationError(
                 f"gpu_ids: {len(gpu_ids)} GPUs cannot be shared evenly by {nodes} nodes"
             )
-        return [by_name[name] for name in gpu_ids]
+        chosen = [by_name[name] for name in gpu_ids]
+        if len(set(chosen)) != len(chosen):
+            raise ValidationError(f"gpu_ids: {', '.join(gpu_ids)} name the same GPU twice")
+        return chosen
     if gpu_count * nodes > len(gpus):
         hint = "gpu_count=0 runs without" if not gpus else f"at most {len(gpus)} can be asked for"
         raise CapacityError(

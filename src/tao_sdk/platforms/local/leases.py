@@ -3,7 +3,8 @@
 A lease is an open lock on a file per GPU. The kernel drops it when the last process that holds it
 is gone, so no crash leaves a GPU taken; a job inherits the lock, so a killed supervisor does not
 free a GPU that the job still uses. Waiting jobs hold a ticket (again a locked file) and are served
-strictly in order: a large job is not starved by small ones.
+strictly in order: a large job is not starved by small ones. The ports on which the ranks of a job
+meet are leased in the same way.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ from pathlib import Path
 
 _SHARED_FOLDER = 0o1777
 _SHARED_FILE = 0o666
+# From the usual rendezvous port upwards, below those that the kernel gives to outgoing connections.
+_MEETING_PORTS = range(29500, 30500)
 
 
 class Ticket:
     """A place in the queue; given up by `close()` or by dying."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, leases: GpuLeases, path: Path, descriptor: int) -> None:
         self.name = path.name
+        self._leases = leases
         self._path = path
         self._descriptor = descriptor
 
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        with self._leases.exclusively():
+            self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
 
 
 class GpuLeases:
@@ -42,24 +47,25 @@ class GpuLeases:
         for path in (self._folder, self._queue):
             _make_shared_folder(path)
 
-    def join_queue(self, label: str) -> Ticket:
-        """Take the last place in the queue."""
-        with self._exclusively():
+    def join_queue(self, label: str, keys: Sequence[str]) -> Ticket:
+        """Take the last place in the queue for these GPUs."""
+        with self.exclusively():
             name = f"{time.time_ns():020d}-{label}"
             path = self._queue / name
             descriptor = _open_shared(path)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            return Ticket(path, descriptor)
+            os.write(descriptor, "\n".join(keys).encode())
+            return Ticket(self, path, descriptor)
 
-    def place(self, ticket: Ticket | None) -> int:
-        """How many live tickets are before this one (or in all, without one)."""
-        with self._exclusively():
-            return self._place(ticket)
+    def place(self, keys: Sequence[str], ticket: Ticket | None) -> int:
+        """How many live tickets for any of these GPUs are before this one (or in all)."""
+        with self.exclusively():
+            return self._place(keys, ticket)
 
     def try_take(self, keys: Sequence[str], count: int, ticket: Ticket | None) -> dict[str, int]:
         """Lease `count` of the GPUs named, all or none: {key: descriptor}, {} when it must wait."""
-        with self._exclusively():
-            if self._place(ticket) > 0:
+        with self.exclusively():
+            if self._place(keys, ticket) > 0:
                 return {}
             taken: dict[str, int] = {}
             for key in keys:
@@ -75,25 +81,44 @@ class GpuLeases:
 
     def free(self, keys: Sequence[str]) -> list[str]:
         """Which of these GPUs nobody holds at this moment."""
-        with self._exclusively():
+        with self.exclusively():
             return [key for key in keys if _is_unlocked(self._lock_file(key))]
+
+    def take_port(self) -> tuple[int, int]:
+        """Lease a port for the ranks of a job to meet on: (port, descriptor).
+
+        Without a lease two jobs could find the same port free before either listens on it, and
+        the ranks of one would join the other.
+        """
+        with self.exclusively():
+            for port in _MEETING_PORTS:
+                descriptor = _open_shared(self._folder / f"port-{port}.lock")
+                if _try_lock(descriptor) and _can_listen(port):
+                    return port, descriptor
+                os.close(descriptor)
+        raise OSError(f"no port from {_MEETING_PORTS[0]} to {_MEETING_PORTS[-1]} is free")
 
     def _lock_file(self, key: str) -> Path:
         return self._folder / f"gpu-{key.replace('/', '_')}.lock"
 
-    def _place(self, ticket: Ticket | None) -> int:
+    def _place(self, keys: Sequence[str], ticket: Ticket | None) -> int:
+        wanted = set(keys)
         before = 0
         for path in sorted(self._queue.iterdir()):
             if ticket is not None and path.name == ticket.name:
                 break
-            if _is_unlocked(path):
-                path.unlink(missing_ok=True)  # its owner died
-            else:
+            waiting_for = _read_if_held(path)
+            if waiting_for is None:
+                # Its owner died. What cannot be removed (another user's) just does not count.
+                with contextlib.suppress(PermissionError, IsADirectoryError):
+                    path.unlink(missing_ok=True)
+            elif wanted & waiting_for:
                 before += 1
         return before
 
     @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
+    def exclusively(self) -> Iterator[None]:
+        """One process at a time reads or changes who holds what."""
         descriptor = _open_shared(self._folder / "leases.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -102,21 +127,44 @@ class GpuLeases:
             os.close(descriptor)
 
 
+def hold(path: Path) -> None:
+    """Lock a file until this process ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def is_held(path: Path) -> bool:
+    """Does a process of this machine, in whatever pid namespace, hold that file?"""
+    return not _is_unlocked(path, os.O_RDONLY)
+
+
 def release(taken: dict[str, int]) -> None:
     """Give leases back (closing is enough: a lock lives as long as its last holder)."""
     for descriptor in taken.values():
         os.close(descriptor)
 
 
-def _is_unlocked(path: Path) -> bool:
+def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        return False  # somebody's; better to wait than to share a GPU
     try:
         return _try_lock(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _read_if_held(path: Path) -> set[str] | None:
+    """The lines of a ticket whose owner lives; None for anything else that lies there."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, encoding="utf-8", errors="replace") as ticket:
+        return None if _try_lock(descriptor) else set(ticket.read().splitlines())
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -124,6 +172,17 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    return True
+
+
+def _can_listen(port: int) -> bool:
+    import socket  # here, because only jobs of several nodes need it
+
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
     return True
 
 

@@ -29,7 +29,7 @@ def read_chunk(
             text = piece.rstrip(b"\n").decode("utf-8", "replace")
             lines.append(LogLine(prefix + text, format_cursor(offsets)))
         more = more or (consumed > 0 and len(data) == share)
-    return LogChunk(tuple(lines), more)
+    return LogChunk(tuple(lines), more, format_cursor(offsets))
 
 
 def split_lines(data: bytes, *, full: bool, flush: bool) -> Iterator[bytes]:

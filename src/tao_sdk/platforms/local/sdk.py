@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tao_sdk import settings
-from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
+from tao_sdk.job_store import JobStore
+from tao_sdk.job_store.paths import state_paths
 from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.local.backend import LocalBackend
 
@@ -41,5 +42,4 @@ class LocalSDK(PlatformSDK):
         chosen = self._work_dir or settings.lookup("TAO_LOCAL_ROOT")
         if chosen:
             return Path(chosen).expanduser().absolute()
-        json_path, _ = resolve_sdk_state_paths(None)
-        return Path(json_path).parent / "local"
+        return Path(state_paths().database).parent / "local"

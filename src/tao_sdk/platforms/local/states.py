@@ -8,7 +8,7 @@ from typing import Any
 
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import MISSING, Observation
-from tao_sdk.process_identity import Fate
+from tao_sdk.process_identity import Fate, ProcessIdentity
 from tao_sdk.result_record import ResultRecord, first_failure
 
 _OUTCOMES = {
@@ -31,19 +31,29 @@ class Snapshot:
 
     claim: dict[str, Any] | None
     state: dict[str, Any] | None
+    nodes: int = 1
     supervisor: Fate = Fate.UNKNOWN
     ranks_alive: tuple[bool, ...] = ()
     records: tuple[ResultRecord, ...] = ()
     unreachable: str = ""
+    lost: bool = False
+    """Its supervisor is gone, and what became of its processes cannot be seen from here."""
 
 
 def interpret(seen: Snapshot) -> Observation:
     """What the snapshot says about the job."""
     if seen.unreachable:
         return Observation(None, unreachable=seen.unreachable)
+    if seen.lost:
+        return MISSING
     if seen.claim is None:
         return MISSING
-    state = seen.state or {}
+    state = seen.state or {"phase": "starting"}
+    if (
+        state.get("phase") not in (*_PHASES, "done")
+        or state.get("outcome", "error") not in _OUTCOMES
+    ):
+        return Observation(None, unreachable="its files were written by a newer version")
     if state.get("phase") == "done":
         return Observation(
             _OUTCOMES[state["outcome"]],
@@ -51,10 +61,8 @@ def interpret(seen: Snapshot) -> Observation:
             state.get("exit_code"),
             state.get("started_at", ""),
             state["ended_at"],
+            cancel_aware=True,
         )
-    if seen.supervisor is Fate.UNKNOWN:
-        host = str(seen.claim["supervisor"]).partition("/")[0]
-        return Observation(None, unreachable=f"the job runs on {host}, and this is another machine")
     if seen.supervisor is Fate.GONE:
         return _without_supervisor(seen, state)
     return Observation(
@@ -64,21 +72,34 @@ def interpret(seen: Snapshot) -> Observation:
     )
 
 
+def elsewhere(supervisor: ProcessIdentity) -> str:
+    """Why nothing can be said about a job of that supervisor."""
+    machine = supervisor.host.partition("/")[0]
+    return f"the job runs on {machine}, and this is another machine"
+
+
 def _without_supervisor(seen: Snapshot, state: dict[str, Any]) -> Observation:
     """The supervisor was killed; the job may have gone on without it."""
     started = state.get("started_at", "")
     if any(seen.ranks_alive):
+        failed = first_failure(seen.records)
+        trouble = (
+            f"; rank {failed.rank} has failed (exit code {failed.exit_code}) and nobody stops the "
+            "others: cancel the job"
+            if failed
+            else ""
+        )
         return Observation(
             JobState.RUNNING,
             "its supervisor was killed (by the kernel's out-of-memory killer, or by hand); "
-            "the job itself goes on, and its own record will tell how it ends",
+            f"the job itself goes on, and its own record will tell how it ends{trouble}",
             started_at=started,
         )
-    if not state.get("ranks"):
+    if state.get("phase") in ("starting", "queued") and not state.get("ranks"):
         return Observation(
             JobState.ERROR, "its supervisor was killed before the job started", started_at=started
         )
-    return _from_records(seen.records, int(state["nodes"]), started)
+    return _from_records(seen.records, seen.nodes, started)
 
 
 def _from_records(records: Sequence[ResultRecord], nodes: int, started: str) -> Observation:

@@ -21,46 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.platforms.local import leases
-from tao_sdk.platforms.local.launch import JobFolder, Launch
-from tao_sdk.process_identity import ProcessIdentity, group_alive, start_time, this_host
+from tao_sdk.platforms.local.launch import JobFolder, Launch, write_private
+from tao_sdk.platforms.local.ranks import Gate, Rank, start
+from tao_sdk.process_identity import ProcessIdentity
+from tao_sdk.result_record import record_name
 
 _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
 _LEFTOVER_SECONDS = 2.0
-_DEFAULT_PORT = 29500
+_UNKILLABLE_SECONDS = 5.0
+_FULL_DISK_SECONDS = 1.0
+_EVIDENCE_BYTES = 64 * 1024
 
 
 class RefusedError(Exception):
     """Not enough GPUs, and the caller did not want to wait."""
-
-
-class Rank:
-    """One process of the job: the leader of its own session and process group."""
-
-    def __init__(self, number: int, pid: int, gpus: list[str]) -> None:
-        self.number = number
-        self.pid = pid
-        self.gpus = gpus
-        self.identity = str(ProcessIdentity(this_host(), pid, start_time(pid) or ""))
-        self.exit_code: int | None = None
-        self.ended_at = ""
-
-    def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    @property
-    def group_alive(self) -> bool:
-        return group_alive(self.pid)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "rank": self.number,
-            "process": self.identity,
-            "gpus": self.gpus,
-            "exit_code": self.exit_code,
-            "ended_at": self.ended_at,
-        }
 
 
 class Supervisor:
@@ -71,6 +46,8 @@ class Supervisor:
         self._folder = JobFolder(Path(launch.folder))
         self._ranks: list[Rank] = []
         self._leases: dict[str, int] = {}
+        self._port_lease: tuple[int, ...] = ()
+        self._shared: leases.GpuLeases | None = None
         self._first_failure: Rank | None = None
         self._cancel_asked = False
         self._canceled = False
@@ -86,6 +63,9 @@ class Supervisor:
         """Become the only supervisor that may start this job."""
         draft = self._folder.path / f"claim.{os.getpid()}"
         _write(draft, {"supervisor": self._state["supervisor"], "token": self._launch.token})
+        # Locked for as long as this process lives: how it is known to live where its number means
+        # nothing (another pid namespace of this machine).
+        leases.hold(draft)
         try:
             os.link(draft, self._folder.claim)
         except FileExistsError:
@@ -95,14 +75,16 @@ class Supervisor:
         self._write_state("starting", "its supervisor has it")
         return True
 
-    def take_gpus_now(self) -> None:
-        """For callers that do not want to wait: the GPUs at once, or `RefusedError`."""
-        if self._gpus_wanted:
-            self._leases = self._gpu_leases().try_take(
-                self._launch.gpu_keys, self._gpus_wanted, None
-            )
+    def prepare_leases(self) -> None:
+        """Find out what stands in the way of leases while the client still listens."""
+        if self._gpus_wanted == 0 and self._launch.nodes == 1:
+            return
+        self._shared = leases.GpuLeases(self._launch.lease_folder)
+        if self._launch.when_busy == "refuse" and self._gpus_wanted:
+            keys = self._launch.gpu_keys
+            self._leases = self._shared.try_take(keys, self._gpus_wanted, None)
             if not self._leases:
-                message = self._busy_message(None)
+                message = self._busy_message(self._shared, None)
                 self._finish("refused", message)
                 raise RefusedError(message)
 
@@ -118,14 +100,23 @@ class Supervisor:
         while any(rank.exit_code is None for rank in self._ranks):
             self._wait_for_signal(None)
             self._collect()
-            if self._cancel_asked and not self._canceled:
+            running = [rank for rank in self._ranks if rank.exit_code is None]
+            if self._first_failure is not None:
+                self._end(running, self._launch.grace_seconds)
+            elif running and self._cancel_asked:
                 self._canceled = True
-                self._write_state("running", "being cancelled")
-                self._stop(self._ranks)
-            elif self._first_failure is not None:
-                self._stop([rank for rank in self._ranks if rank.exit_code is None])
-        self._end_leftovers()
+                with contextlib.suppress(OSError):  # a full disk must not cost the job its grace
+                    self._write_state("running", "being cancelled")
+                self._end(self._ranks, self._launch.grace_seconds)
+        # Background processes that the command left behind do not outlive the job.
+        self._end(self._ranks, min(_LEFTOVER_SECONDS, self._launch.grace_seconds))
         self._conclude()
+
+    def give_up(self, error: Exception) -> None:
+        """Something went wrong here, not in the job: end it, and say so."""
+        for rank in self._ranks:
+            rank.signal(signal.SIGKILL)
+        self._finish("error", f"its supervisor failed: {type(error).__name__}: {error}")
 
     # ------------------------------------------------------------------ GPUs
 
@@ -133,20 +124,22 @@ class Supervisor:
     def _gpus_wanted(self) -> int:
         return self._launch.gpus_per_node * self._launch.nodes
 
-    def _gpu_leases(self) -> leases.GpuLeases:
-        return leases.GpuLeases(self._launch.lease_folder)
+    @property
+    def _lease_folder(self) -> leases.GpuLeases:
+        assert self._shared is not None, "prepare_leases comes first"  # noqa: S101
+        return self._shared
 
     def _wait_for_gpus(self) -> bool:
         """False when the job was cancelled instead."""
-        shared = self._gpu_leases()
-        ticket = shared.join_queue(self._launch.job_id)
+        shared = self._lease_folder
+        ticket = shared.join_queue(self._launch.job_id, self._launch.gpu_keys)
         try:
             said = ""
             while not self._cancel_asked:
                 self._leases = shared.try_take(self._launch.gpu_keys, self._gpus_wanted, ticket)
                 if self._leases:
                     return True
-                message = self._busy_message(ticket)
+                message = self._busy_message(shared, ticket)
                 if message != said:
                     self._write_state("queued", message)
                     said = message
@@ -155,10 +148,9 @@ class Supervisor:
         finally:
             ticket.close()
 
-    def _busy_message(self, ticket: leases.Ticket | None) -> str:
-        shared = self._gpu_leases()
+    def _busy_message(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> str:
         free = len(shared.free(self._launch.gpu_keys))
-        place = shared.place(ticket)
+        place = shared.place(self._launch.gpu_keys, ticket)
         text = (
             f"waiting for {self._gpus_wanted} of {len(self._launch.gpu_keys)} GPUs, {free} free"
             if ticket
@@ -172,90 +164,66 @@ class Supervisor:
         launch = self._launch
         index_of = dict(zip(launch.gpu_keys, launch.gpu_indexes, strict=True))
         granted = [index_of[key] for key in self._leases]
-        port = launch.env.get("MASTER_PORT") or str(_free_port()) if launch.nodes > 1 else ""
+        port = self._meeting_port() if launch.nodes > 1 else ""
         self._state["started_at"] = _now()
-        # The processes wait behind this gate until it is written down that they exist: were we
-        # killed in between, they would read its end and leave, and nothing unrecorded ever runs.
-        gate, open_gate = os.pipe()
+        gate = Gate()
         for number in range(launch.nodes):
             mine = granted[number * launch.gpus_per_node :][: launch.gpus_per_node]
             env = {**launch.env, "CUDA_VISIBLE_DEVICES": ",".join(mine)}
             if launch.nodes > 1:
                 env.update(rendezvous(number, launch.nodes, launch.gpus_per_node, port))
-            self._ranks.append(Rank(number, self._fork(number, env, gate, open_gate), mine))
+            pid = start(
+                launch.argv,
+                env,
+                cwd=launch.cwd,
+                log=self._folder.log(number, launch.nodes),
+                gate=gate,
+                inherit=(*self._leases.values(), *self._port_lease),
+            )
+            self._ranks.append(Rank(number, pid, mine))
+        gate.await_arrivals(launch.nodes)
         self._write_state("running", "")
-        os.write(open_gate, b"." * launch.nodes)
-        os.close(open_gate)
-        os.close(gate)
+        gate.open(launch.nodes)
 
-    def _fork(self, number: int, env: dict[str, str], gate: int, open_gate: int) -> int:
-        # Opened before the fork, so that a full disk is an error here and not a silent child.
-        log = os.open(
-            self._folder.log(number, self._launch.nodes),
-            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-            0o600,
-        )
-        pid = os.fork()
-        if pid:
-            os.close(log)
-            return pid
-        try:
-            os.setsid()
-            os.close(open_gate)
-            null = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((null, 0), (log, 1), (log, 2)):
-                os.dup2(source, target)
-            for descriptor in self._leases.values():
-                os.set_inheritable(descriptor, True)
-            signal.set_wakeup_fd(-1)
-            for name in (signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
-                signal.signal(name, signal.SIG_DFL)
-            os.chdir(self._launch.cwd)
-            if os.read(gate, 1):
-                os.execve(self._launch.argv[0], self._launch.argv, env)  # noqa: S606 - the job
-        except OSError as error:
-            os.write(2, f"cannot start the job: {error}\n".encode())
-        finally:
-            os._exit(126)
+    def _meeting_port(self) -> str:
+        """The caller's choice, or a port that no other job of this machine has."""
+        if chosen := self._launch.env.get("MASTER_PORT"):
+            return chosen
+        port, descriptor = self._lease_folder.take_port()
+        self._port_lease = (descriptor,)
+        return str(port)
 
     def _collect(self) -> None:
         """Take note of every rank that has ended."""
-        for rank in self._ranks:
-            if rank.exit_code is not None:
-                continue
-            pid, status = os.waitpid(rank.pid, os.WNOHANG)
-            if pid == 0:
-                continue
-            code = os.waitstatus_to_exitcode(status)
-            rank.exit_code = 128 - code if code < 0 else code
-            rank.ended_at = _now()
-            if rank.exit_code and self._first_failure is None and not self._canceled:
-                self._first_failure = rank
-            self._write_state("running", self._state["message"])
+        ended = [rank for rank in self._ranks if rank.collect()]
+        failed = [rank for rank in ended if rank.exit_code]
+        if failed and self._first_failure is None and not self._canceled:
+            self._first_failure = min(failed, key=self._moment_of_record)
+        if ended:
+            with contextlib.suppress(OSError):  # a full disk; the end is written down anyway
+                self._write_state("running", self._state["message"])
 
-    def _stop(self, ranks: list[Rank]) -> None:
-        """SIGTERM, a grace period, SIGKILL."""
+    def _moment_of_record(self, rank: Rank) -> float:
+        """When the rank itself wrote that it ended: tells who was first of several found ended."""
+        root = Path(self._launch.env["TAO_RESULTS_ROOT"]) / self._launch.job_id
+        try:
+            return (root / record_name(rank.number)).stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    def _end(self, ranks: list[Rank], grace_seconds: float) -> None:
+        """SIGTERM, a grace period, SIGKILL; then a little patience with what cannot be killed."""
         for rank in ranks:
             rank.signal(signal.SIGTERM)
-        deadline = time.monotonic() + self._launch.grace_seconds
-        while any(rank.group_alive for rank in ranks):
+        deadline = time.monotonic() + grace_seconds
+        while any(rank.alive for rank in ranks):
             if time.monotonic() >= deadline:
                 for rank in ranks:
                     rank.signal(signal.SIGKILL)
+            if time.monotonic() >= deadline + _UNKILLABLE_SECONDS:
+                return
             self._wait_for_signal(_KILL_SECONDS)
-        self._collect()
-
-    def _end_leftovers(self) -> None:
-        """Background processes that the command left behind do not outlive the job."""
-        left = [rank for rank in self._ranks if rank.group_alive]
-        for rank in left:
-            rank.signal(signal.SIGTERM)
-        deadline = time.monotonic() + min(_LEFTOVER_SECONDS, self._launch.grace_seconds)
-        while any(rank.group_alive for rank in left):
-            if time.monotonic() >= deadline:
-                for rank in left:
-                    rank.signal(signal.SIGKILL)
-            time.sleep(_KILL_SECONDS)
+            self._collect()
 
     def _conclude(self) -> None:
         codes = [rank.exit_code or 0 for rank in self._ranks]
@@ -266,6 +234,8 @@ class Supervisor:
             first = self._first_failure
             self._state["exit_code"] = first.exit_code
             where = f"rank {first.number} " if len(self._ranks) > 1 else ""
+            with contextlib.suppress(OSError):  # better no evidence than no outcome
+                self._keep_evidence()
             self._finish("error", f"{where}ended with exit code {first.exit_code}")
         else:
             self._state["exit_code"] = 0
@@ -274,7 +244,43 @@ class Supervisor:
     def _finish(self, outcome: str, message: str) -> None:
         self._state["outcome"] = outcome
         self._state["ended_at"] = _now()
-        self._write_state("done", message)
+        if not any(rank.alive for rank in self._ranks):
+            self._give_leases_back()
+        while not self._folder_was_removed:
+            try:
+                self._write_state("done", message)
+            except OSError:
+                # A full disk, a mount that is away: the outcome is all that is left to deliver.
+                time.sleep(_FULL_DISK_SECONDS)
+            else:
+                return
+
+    @property
+    def _folder_was_removed(self) -> bool:
+        """Somebody removed the job: then nobody wants to know."""
+        return self._folder.root_marker.exists() and not self._folder.path.exists()
+
+    def _give_leases_back(self) -> None:
+        for descriptor in (*self._leases.values(), *self._port_lease):
+            os.close(descriptor)
+        self._leases, self._port_lease = {}, ()
+
+    def _keep_evidence(self) -> None:
+        """The end of the log without the job's secrets, which only this process knows."""
+        from tao_sdk.secrets import Secret, redact
+
+        launch = self._launch
+        secrets = [Secret(launch.env[name]) for name in launch.secret_names if name in launch.env]
+        tails = []
+        share = _EVIDENCE_BYTES // launch.nodes
+        for number in range(launch.nodes):
+            with open(self._folder.log(number, launch.nodes), "rb") as log:
+                # Twice as much as is kept: a secret cut at the beginning would not be recognised.
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 2 * share))
+                text = log.read().decode("utf-8", "replace")
+            prefix = f"[rank {number}] " if launch.nodes > 1 else ""
+            tails += [prefix + line for line in redact(text, secrets)[-share:].splitlines()]
+        write_private(self._folder.evidence, "\n".join(tails))
 
     # ------------------------------------------------------------------ signals and files
 
@@ -308,20 +314,6 @@ def rendezvous(rank: int, nodes: int, gpus: int, port: str) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    """The usual port when nobody has it; two jobs of one machine must not meet on it."""
-    import socket
-
-    for wish in (_DEFAULT_PORT, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", wish))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError("no free port on 127.0.0.1")
-
-
 def _install_signal_pipe(on_terminate: Callable[[], None]) -> int:
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -333,9 +325,7 @@ def _install_signal_pipe(on_terminate: Callable[[], None]) -> int:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as out:
-        json.dump(value, out)
+    write_private(path, json.dumps(value))
 
 
 def _now() -> str:
@@ -352,18 +342,27 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    # The mask is inherited: a client that blocks signals must not make its jobs immortal.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     launch = Launch.loads(sys.stdin.buffer.read())
     if os.fork():
         os._exit(0)  # the client waits for this one; the child goes on alone
     supervisor = Supervisor(launch)
     if not supervisor.claim():
-        _say({"refused": "another supervisor has this job"})
+        _say({"rejected": "another supervisor has this job"})
         return
     try:
-        if launch.when_busy == "refuse":
-            supervisor.take_gpus_now()
+        supervisor.prepare_leases()
     except RefusedError as error:
         _say({"refused": str(error)})
         return
+    except OSError as error:
+        supervisor.give_up(error)
+        _say({"rejected": f"GPU leases cannot be kept: {error}"})
+        return
     _say({"claimed": os.getpid()})
-    supervisor.run()
+    try:
+        supervisor.run()
+    except Exception as error:
+        supervisor.give_up(error)
+        raise  # the traceback goes to supervisor.log

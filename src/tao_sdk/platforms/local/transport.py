@@ -10,17 +10,37 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tao_sdk
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.local.launch import JobFolder, Launch
-from tao_sdk.platforms.local.states import Snapshot
-from tao_sdk.process_identity import Fate, ProcessIdentity, group_alive
-from tao_sdk.result_record import ResultRecord
+from tao_sdk.platforms.local.launch import (
+    DamagedFileError,
+    JobFolder,
+    Launch,
+    LocalJob,
+    Staged,
+    write_private,
+)
+from tao_sdk.platforms.local.leases import is_held
+from tao_sdk.platforms.local.states import Snapshot, elsewhere
+from tao_sdk.process_identity import (
+    Fate,
+    ProcessIdentity,
+    group_alive,
+    group_members,
+    has_variable,
+    is_this_machine,
+    signal_group,
+    this_host,
+)
+from tao_sdk.result_record import ResultRecord, record_name
+
+# How long to go on killing what cannot be killed (a process stuck in the kernel).
+_UNKILLABLE_SECONDS = 5.0
 
 _START = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -34,27 +54,32 @@ class LocalTransport:
     def __init__(self) -> None:
         self.calls = CallLog()
 
-    def spawn(self, launch: Launch, files: Mapping[str, str], results: Path) -> int:
+    def make_root(self, root: Path) -> None:
+        """Make the folder of all jobs, marked as such."""
+        with reaching(root):
+            _make_private(root)
+            JobFolder(root / "jobs" / "any").root_marker.touch(mode=0o600)
+
+    def spawn(self, launch: Launch, staged: Staged) -> int:
         """Start a supervisor and wait until it has claimed the job; returns its process id."""
         self.calls.record("spawn")
         folder = JobFolder(Path(launch.folder))
-        _make_private(folder.root)
-        folder.root_marker.touch(mode=0o600)
-        _make_private(folder.path.parent)
         _make_private(folder.path)
-        for name, text in files.items():
+        for name, text in staged.files.items():
             path = folder.path / name
             _make_private(path.parent)
-            _write_private(path, text.encode())
-        results.mkdir(parents=True, exist_ok=True)
+            write_private(path, text)
+        for results in staged.folders:
+            results.mkdir(parents=True, exist_ok=True)
         answer = self._start_supervisor(launch, folder)
         if "claimed" in answer:
             return int(answer["claimed"])
-        if launch.when_busy == "refuse":
+        if "refused" in answer:
             shutil.rmtree(folder.path)
-            results.rmdir()
+            for results in reversed(staged.folders):
+                results.rmdir()
             raise CapacityError(f"{answer['refused']}; when_busy='wait' queues the job")
-        raise SubmissionRejectedError(str(answer["refused"]))
+        raise SubmissionRejectedError(str(answer["rejected"]))
 
     def _start_supervisor(self, launch: Launch, folder: JobFolder) -> dict[str, Any]:
         package_parent = str(Path(tao_sdk.__file__).parent.parent)
@@ -75,118 +100,178 @@ class LocalTransport:
         if not answer:
             said = folder.supervisor_log.read_text(encoding="utf-8", errors="replace").strip()
             raise SubmissionRejectedError(
-                f"the supervisor did not start (exit {process.returncode}): "
-                f"{said.splitlines()[-1] if said else 'it said nothing'}"
+                "the supervisor did not start: "
+                f"{said.splitlines()[-1] if said else 'it said nothing (is the disk full?)'}"
             )
         decoded: dict[str, Any] = json.loads(answer)
         return decoded
 
-    def fence(self, jobs: Iterable[tuple[JobFolder, Path]]) -> list[bool]:
-        """For each job (folder, results): True if a supervisor has it; otherwise none ever will."""
-        self.calls.record("fence")
-        return [self._fence_one(folder, results) for folder, results in jobs]
+    def fence(self, jobs: Iterable[LocalJob]) -> dict[str, bool]:
+        """By job id: True if a supervisor has the job; False if none ever will.
 
-    def _fence_one(self, folder: JobFolder, results: Path) -> bool:
-        if not folder.root.exists():  # the first job that anyone tried to put there
-            return False
-        _require_root(folder)
-        # Whoever creates the claim decides. If it is us, a supervisor that is still on its way
-        # finds the claim taken, or the folder gone, and gives up.
+        A job that cannot be asked about is left out, and keeps no other from being settled.
+        """
+        self.calls.record("fence")
+        answers = {}
+        for job in jobs:
+            with contextlib.suppress(BackendUnreachableError):
+                answers[job.job_id] = _fence_one(job)
+        return answers
+
+    def scan(self, jobs: Iterable[LocalJob]) -> list[Snapshot]:
+        """Read all these jobs in one pass."""
+        self.calls.record("scan")
+        return [_snapshot(job) for job in jobs]
+
+    def terminate(self, job: LocalJob, grace_seconds: float) -> None:
+        """Ask the supervisor to stop the job; without a supervisor, stop it ourselves."""
+        self.calls.record("terminate")
+        with reaching(job.folder.root):
+            _require_here(job)
+            claim = job.folder.read_claim() or {}
+            supervisor = ProcessIdentity.parse(claim.get("supervisor", ""))
+            if supervisor is not None and supervisor.fate is Fate.UNKNOWN:
+                raise BackendUnreachableError(elsewhere(supervisor))
+            if _signal_exactly(supervisor, signal.SIGTERM):
+                return
+            groups = [rank.pid for rank in _ranks_of(job) if _still_runs(rank, job.job_id)]
+        for group in groups:
+            signal_group(group, signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        while groups := [group for group in groups if group_alive(group)]:
+            if time.monotonic() >= deadline:
+                for group in groups:
+                    signal_group(group, signal.SIGKILL)
+            if time.monotonic() >= deadline + _UNKILLABLE_SECONDS:
+                return
+            time.sleep(0.05)
+
+    def remove(self, job: LocalJob) -> None:
+        """Remove a job's folders for good; one that is not there is fine."""
+        self.calls.record("remove")
+        with reaching(job.folder.root):
+            _require_here(job)
+            for path in (job.results, job.folder.path):
+                if path.is_symlink():
+                    raise BackendUnreachableError(f"{path} is a link now; not following it")
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def reaching(root: Path) -> Iterator[None]:
+    """A disk that fails is a platform that cannot be reached: nothing is known to have changed.
+
+    A damaged file likewise: it says nothing about the job.
+    """
+    try:
+        yield
+    except (OSError, DamagedFileError) as error:
+        raise BackendUnreachableError(f"the local jobs in {root}: {error}") from error
+
+
+def _require_here(job: LocalJob) -> None:
+    """Is the place where this job lives visible from here?"""
+    folder = job.folder
+    if not folder.root_marker.exists():
+        raise BackendUnreachableError(
+            f"the folder of local jobs is not there: {folder.root} (is its disk mounted?)"
+        )
+    if not folder.path.exists() and not is_this_machine(job.host):
+        raise BackendUnreachableError(
+            f"the job belongs to {job.host.partition('/')[0]}, and this is another machine"
+        )
+
+
+def _fence_one(job: LocalJob) -> bool:
+    folder = job.folder
+    with reaching(folder.root):
+        _require_here(job)
         if not folder.path.is_dir():
             return False
+        # Whoever creates the claim decides.
         draft = folder.path / f"fence.{os.getpid()}"
-        _write_private(draft, json.dumps({"abandoned": True}).encode())
+        write_private(draft, json.dumps({"abandoned": True}))
         try:
             os.link(draft, folder.claim)
         except FileExistsError:
             return "abandoned" not in (folder.read_claim() or {})
         finally:
             draft.unlink()
-        # Only tidying up: the claim has decided. A late supervisor may be writing its draft.
-        shutil.rmtree(folder.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            results.rmdir()
-        return False
-
-    def scan(self, jobs: Iterable[tuple[JobFolder, Path, str]]) -> list[Snapshot]:
-        """Read all these jobs (folder, results folder, id) in one pass."""
-        self.calls.record("scan")
-        return [_snapshot(folder, results, job_id) for folder, results, job_id in jobs]
-
-    def terminate(self, folder: JobFolder, grace_seconds: float) -> None:
-        """Ask the supervisor to stop the job; without a supervisor, stop it ourselves."""
-        self.calls.record("terminate")
-        _require_root(folder)
-        claim = folder.read_claim() or {}
-        if _signal_exactly(ProcessIdentity.parse(claim.get("supervisor", "")), signal.SIGTERM):
-            return
-        groups = [rank.pid for rank in _rank_processes(folder.read_state()) if rank.alive]
-        _signal_groups(groups, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while groups := [group for group in groups if group_alive(group)]:
-            if time.monotonic() >= deadline:
-                _signal_groups(groups, signal.SIGKILL)
-            time.sleep(0.05)
-
-    def remove(self, folder: JobFolder, results: Path) -> None:
-        """Remove a job's folders for good; one that is not there is fine."""
-        self.calls.record("remove")
-        _require_root(folder)
-        for path in (results, folder.path):
-            if path.is_symlink():
-                raise BackendUnreachableError(f"{path} is a link now; not following it")
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(path)
-
-
-def _require_root(folder: JobFolder) -> None:
-    if not folder.root_marker.exists():
-        raise BackendUnreachableError(_not_there(folder))
-
-
-def _not_there(folder: JobFolder) -> str:
-    return f"the folder of local jobs is not there: {folder.root} (is its disk mounted?)"
+        # Out of the way in one step: a supervisor that is still on its way must never find the
+        # folder with the claim gone.
+        abandoned = folder.path.with_name(f".abandoned-{job.job_id}")
+        folder.path.rename(abandoned)
+    shutil.rmtree(abandoned, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        job.results.rmdir()
+    return False
 
 
 def _make_private(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def read_records(results: Path, job_id: str) -> list[ResultRecord]:
+def read_records(job: LocalJob) -> list[ResultRecord]:
     """The records that a job left beside its results, by rank."""
-    texts = (path.read_text(encoding="utf-8") for path in results.glob("tao_result*.json"))
-    records = (ResultRecord.parse(text, job_id) for text in texts)
-    found = [record for record in records if record is not None]
-    return sorted(found, key=lambda record: record.rank)
+    found = []
+    for rank in range(job.nodes):
+        path = job.results / record_name(rank)
+        # The results are the job's own: whatever lies there under our name must not stop us.
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        record = ResultRecord.parse(text, job.job_id)
+        if record is not None:
+            found.append(record)
+    return found
 
 
-def _snapshot(folder: JobFolder, results: Path, job_id: str) -> Snapshot:
-    if not folder.root_marker.exists():
-        return Snapshot(None, None, unreachable=_not_there(folder))
-    claim = folder.read_claim()
-    state = folder.read_state()
+def _snapshot(job: LocalJob) -> Snapshot:
+    try:
+        with reaching(job.folder.root):
+            _require_here(job)
+            return _read(job)
+    except BackendUnreachableError as error:
+        # Only this job: one damaged file must not hide the others.
+        return Snapshot(None, None, unreachable=str(error))
+
+
+def _read(job: LocalJob) -> Snapshot:
+    folder = job.folder
+    claim, state = folder.read_claim(), folder.read_state()
     if claim is None or (state or {}).get("phase") == "done":
         return Snapshot(claim, state)
     supervisor = ProcessIdentity.parse(str(claim.get("supervisor", "")))
     fate = supervisor.fate if supervisor else Fate.GONE
+    if supervisor and fate is Fate.UNKNOWN and supervisor.same_boot:
+        # Another pid namespace of this machine: its number means nothing here, its lock does.
+        if not is_held(folder.claim):
+            return Snapshot(claim, state, lost=True)
+        fate = Fate.ALIVE
+    if supervisor and fate is Fate.UNKNOWN:
+        return Snapshot(claim, state, unreachable=elsewhere(supervisor))
     if fate is not Fate.GONE:
-        return Snapshot(claim, state, fate)
+        return Snapshot(claim, state, supervisor=fate)
     # Read again: between the two reads the supervisor may have finished properly.
     state = folder.read_state()
-    alive = tuple(rank.alive for rank in _rank_processes(state))
-    return Snapshot(claim, state, fate, alive, tuple(read_records(results, job_id)))
+    alive = tuple(_still_runs(rank, job.job_id) for rank in _ranks_of(job))
+    records = tuple(read_records(job))
+    return Snapshot(claim, state, job.nodes, fate, alive, records)
 
 
-def _rank_processes(state: dict[str, Any] | None) -> list[ProcessIdentity]:
-    ranks = (state or {}).get("ranks", [])
+def _ranks_of(job: LocalJob) -> list[ProcessIdentity]:
+    ranks = (job.folder.read_state() or {}).get("ranks", [])
     identities = (ProcessIdentity.parse(rank["process"]) for rank in ranks)
     return [identity for identity in identities if identity is not None]
 
 
-def _signal_groups(groups: Iterable[int], number: signal.Signals) -> None:
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
+def _still_runs(rank: ProcessIdentity, job_id: str) -> bool:
+    """The rank's first process, or anything that it left in its group, and nobody else's."""
+    if rank.fate is Fate.ALIVE:
+        return True
+    members = group_members(rank.pid) if rank.host == this_host() else []
+    return any(has_variable(pid, "TAO_JOB_ID", job_id) for pid in members)
 
 
 def _signal_exactly(process: ProcessIdentity | None, number: signal.Signals) -> bool:
@@ -208,9 +293,3 @@ def _signal_exactly(process: ProcessIdentity | None, number: signal.Signals) -> 
     except ProcessLookupError:
         return False
     return True
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as out:
-        out.write(data)

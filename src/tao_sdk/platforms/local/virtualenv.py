@@ -11,10 +11,11 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError, ValidationError
-from tao_sdk.job_store import resolve_sdk_state_paths
+from tao_sdk.job_store.paths import state_paths
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobIdentity, Plan
 from tao_sdk.platforms.local.backend import LocalBackend
+from tao_sdk.platforms.local.launch import Staged
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
 from tao_sdk.runner.spec_writer import dump_spec
@@ -51,8 +52,7 @@ class VirtualEnvSDK(LocalSDK):
     def work_dir(self) -> Path:
         if self._work_dir:
             return Path(self._work_dir).expanduser().absolute()
-        json_path, _ = resolve_sdk_state_paths(None)
-        return Path(json_path).parent / "virtualenv"
+        return Path(state_paths().database).parent / "virtualenv"
 
     def create_python_job(
         self,
@@ -113,12 +113,13 @@ class VirtualEnvSDK(LocalSDK):
         config_format = config_format.lower()
         config = folder / "spec" / f"spec.{config_format}"
 
-        files = {}
+        files: dict[str, str] = {}
+        folders = [results]
         known = {"results_dir": str(results), "job_id": identity.job_id}
         if specs is not None:
             written = normalize_specs(dict(specs))
             localise_inputs(written, inputs or ())
-            redirect_outputs(written, outputs or (), results)
+            folders += redirect_outputs(written, outputs or (), results)
             files[f"spec/{config.name}"] = dump_spec(written, config_format)
             known["config_path"] = str(config)
         arguments = [fill_placeholders(word, known) for word in script_args or ()]
@@ -128,7 +129,7 @@ class VirtualEnvSDK(LocalSDK):
         request = build_request(
             self.backend.options,
             image="",
-            command=shlex.join(argv),
+            command=argv,
             gpu_count=options.pop("gpu_count", 1),
             env_vars=env_vars,
             keywords={"workspace_id": self.default_workspace, "specs": specs, **options},
@@ -136,7 +137,9 @@ class VirtualEnvSDK(LocalSDK):
         )
         backend = self.backend
         assert isinstance(backend, LocalBackend)  # noqa: S101 - what _make_backend returns
-        return backend.plan_argv(request, identity, argv, files, results_root, _environment(python))
+        return backend.plan_argv(
+            request, identity, argv, Staged(files, folders), results_root, _environment(python)
+        )
 
     def list_results(self, job_id: str) -> list[str]:
         """Files below the job's results, relative to them; [] for a job that is not known."""
@@ -207,8 +210,12 @@ def localise_inputs(specs: dict[str, Any], inputs: Mapping[str, Any] | Sequence[
 
 def redirect_outputs(
     specs: dict[str, Any], outputs: Mapping[str, Any] | Sequence[str], results: Path
-) -> None:
-    """Outputs go below the results folder unless the spec names an absolute path."""
+) -> list[Path]:
+    """Outputs go below the results folder unless the spec names an absolute path.
+
+    Returns the folders to make: an output is one unless its declaration has another `type`.
+    """
+    folders = []
     for key in outputs:
         parent, leaf = _parent_of(specs, key, create=True)
         value = parent.get(leaf) if parent else None
@@ -216,8 +223,14 @@ def redirect_outputs(
             raise UnsupportedError(
                 f"specs.{key}: {value} cannot be delivered for a plain script; give a local path"
             )
-        if parent is not None and not (isinstance(value, str) and value.startswith("/")):
-            parent[leaf] = str(results / key.replace(".", "_").replace("-", "_"))
+        if parent is None or (isinstance(value, str) and value.startswith("/")):
+            continue
+        place = results / key.replace(".", "_").replace("-", "_")
+        parent[leaf] = str(place)
+        declared = outputs[key] if isinstance(outputs, Mapping) else None
+        if not isinstance(declared, Mapping) or declared.get("type", "folder") == "folder":
+            folders.append(place)
+    return folders
 
 
 def _parent_of(
