@@ -22,6 +22,7 @@ class Cli:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._started: list[subprocess.Popen[str]] = []
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TAO_")},
             "PYTHONPATH": SOURCE,
@@ -42,10 +43,18 @@ class Cli:
             "stderr": subprocess.PIPE,
             "text": True,
         }
-        return subprocess.Popen(
+        process: subprocess.Popen[str] = subprocess.Popen(
             self.command(*words),
             **{**settings, **more},  # type: ignore[call-overload]
         )
+        self._started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End what a failed test left running."""
+        for process in self._started:
+            process.kill()
+            process.wait()
 
     def __call__(self, *words: str, code: int = 0, **more: object) -> str:
         """Run to the end, insist on the exit code, return stdout."""
@@ -72,9 +81,10 @@ class Cli:
 
 @contextmanager
 def clean_cli(folder: Path) -> Iterator[Cli]:
-    """A `Cli` in this folder; leaves no job behind."""
+    """A `Cli` in this folder; leaves no process and no job behind."""
     made = Cli(folder)
     yield made
+    made.stop()
     left = made("-q", "ls", "-a", "-p", "local", "-s", "pending", "-s", "running").split()
     if left:
         made("cancel", *left)

@@ -28,7 +28,7 @@ def _started_and_printing(cli: Cli, *words: str) -> tuple[subprocess.Popen[str],
     return process, gate
 
 
-@pytest.mark.seed("000.2", "000.20")
+@pytest.mark.seed("000.2", "000.6", "000.20")
 def test_ctrl_c_detaches_and_the_job_goes_on(cli: Cli) -> None:
     process, gate = _started_and_printing(cli)
     process.send_signal(signal.SIGINT)
@@ -54,6 +54,7 @@ def test_a_job_outlives_its_command_line_whatever_ends_that(cli: Cli, sent: sign
     cli("wait", "-")
 
 
+@pytest.mark.seed("000.6")
 def test_the_way_back_names_the_state_file(cli: Cli) -> None:
     gate = cli.folder / "gate"
     job = f"echo ready; until [ -e {gate} ]; do sleep 0.05; done"
@@ -90,7 +91,7 @@ def test_detach_prints_the_id_and_nothing_else(cli: Cli) -> None:
     assert cli.state_of(out.strip()) in ("Pending", "Running")
 
 
-@pytest.mark.seed("000.20")
+@pytest.mark.seed("000.6", "000.20")
 def test_a_detached_run_is_watched_until_it_ends(cli: Cli) -> None:
     gate = cli.folder / "gate"
     job = cli("run", "-d", "--gpus", "0", "-c", f"until [ -e {gate} ]; do sleep 0.05; done").strip()

@@ -66,7 +66,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_every_kind_is_documented_with_its_keys() -> None:
-    assert len(KINDS) == 10
+    assert len(KINDS) == 16
     assert all(KINDS.values())
 
 

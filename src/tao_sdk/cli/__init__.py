@@ -28,12 +28,17 @@ _SUMMARIES = {
     "plan": "Show exactly what run would do; nothing is created.",
     "ls": "List jobs, newest first.",
     "status": "Show what is known about jobs.",
+    "explain": "Show why jobs failed and what to do about it.",
     "logs": "Print or follow the log of a job.",
     "wait": "Wait until jobs have ended; the exit code mirrors them.",
     "cancel": "Stop jobs.",
     "watch": "Keep the states of all open jobs current.",
+    "pull": "Fetch the results of a job.",
     "rm": "Remove ended jobs and their results.",
     "platforms": "List the platforms and their options.",
+    "doctor": "Check the installation, the state and this machine.",
+    "completion": "Print the script that completes commands in your shell.",
+    "man": "Print the manual page.",
 }
 
 _HELP = """Launch, watch and explain GPU jobs on many platforms.

@@ -8,7 +8,9 @@ import click
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import job_list
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
+from tao_sdk.cli.job_argument import jobs_argument
 from tao_sdk.cli.jobs import FoundJob, find_jobs, reread
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.views import outcome
@@ -16,8 +18,13 @@ from tao_sdk.cli.views import outcome
 _AT_ONCE = 16
 
 
-@click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.command(
+    epilog=examples(
+        ("tao-sdk cancel -", "the newest job"),
+        ("tao-sdk -q ls -s pending | xargs tao-sdk cancel", "all that have not begun"),
+    )
+)
+@jobs_argument()
 @json_option
 @pass_session
 def command(session: Session, jobs: tuple[str, ...]) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk.cli.jobs import FoundJob
+from tao_sdk.models import JobStatus
+
+if TYPE_CHECKING:
+    from tao_sdk.progress import Progress
 
 
-def job_fields(job: FoundJob) -> dict[str, Any]:
+def job_fields(job: FoundJob, progress: Progress | None = None) -> dict[str, Any]:
     """A job in the one shape that every document uses. Unknown times and numbers are null."""
     row, request = job.row, job.request
     return {
@@ -20,6 +24,7 @@ def job_fields(job: FoundJob) -> dict[str, Any]:
         "message": job.message,
         "exit_code": row["exit_code"],
         "failure": job.failure,
+        "progress": progress.to_dict() if progress else None,
         "command": request.get("command", ""),
         "image": row["image"],
         "gpu_count": request.get("gpu_count"),
@@ -39,5 +44,24 @@ def job_fields(job: FoundJob) -> dict[str, Any]:
     }
 
 
-def job_list(jobs: Sequence[FoundJob]) -> dict[str, Any]:
-    return {"jobs": [job_fields(job) for job in jobs]}
+def job_list(
+    jobs: Sequence[FoundJob], progress: Mapping[str, Progress] | None = None
+) -> dict[str, Any]:
+    """Jobs with their progress, where that was read."""
+    known = progress or {}
+    return {"jobs": [job_fields(job, known.get(job.job_id)) for job in jobs]}
+
+
+def change_fields(
+    platform: str, before: str, status: JobStatus, progress: Progress | None = None
+) -> dict[str, Any]:
+    """What became of a job that was in the state `before`; "" when it is new."""
+    return {
+        "job_id": status.job_id,
+        "platform": platform,
+        "before": before,
+        "status": status.status,
+        "message": status.message,
+        "progress": progress.to_dict() if progress else None,
+        "at": status.updated_at,
+    }

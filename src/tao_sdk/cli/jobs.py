@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -122,7 +122,7 @@ def reread(jobs: Sequence[FoundJob]) -> list[FoundJob]:
     ]
 
 
-def refresh(session: Session, jobs: Sequence[FoundJob]) -> list[FoundJob]:
+def refresh(jobs: Sequence[FoundJob], complain: Callable[[str], None]) -> list[FoundJob]:
     """Ask every platform once about its open jobs; those of a platform that is not usable here
     keep their last known state, and the person is told.
     """
@@ -131,7 +131,7 @@ def refresh(session: Session, jobs: Sequence[FoundJob]) -> list[FoundJob]:
         try:
             group[0].sdk.get_statuses([job.job_id for job in group])
         except TaoError as error:
-            session.out.warn(f"{error} (jobs of {group[0].platform} are shown as last known)")
+            complain(f"{error} (jobs of {group[0].platform} are shown as last known)")
     return reread(jobs)
 
 

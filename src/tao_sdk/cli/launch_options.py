@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tao_sdk import settings
+from tao_sdk.cli.completions import complete_file, complete_job, complete_platform
 from tao_sdk.cli.jobs import find_job
 from tao_sdk.cli.session import Session
 from tao_sdk.errors import ValidationError
@@ -55,7 +56,11 @@ def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
-        "-p", "--platform", metavar="NAME", help="Where to run; default: TAO_PLATFORM, or local."
+        "-p",
+        "--platform",
+        metavar="NAME",
+        shell_complete=complete_platform,
+        help="Where to run; default: TAO_PLATFORM, or local.",
     ),
     click.option(
         "--gpus",
@@ -84,7 +89,12 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option("--cwd", metavar="FOLDER", help="Working directory of the job."),
     click.option("--network", metavar="NAME", help="The model, for your records."),
     click.option("--action", metavar="NAME", help="train, evaluate, ..., for your records."),
-    click.option("--parent", metavar="JOB", help="The job that this one builds on."),
+    click.option(
+        "--parent",
+        metavar="JOB",
+        shell_complete=complete_job,
+        help="The job that this one builds on.",
+    ),
     click.option(
         "-o",
         "--option",
@@ -93,7 +103,13 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         help="An option of the platform, e.g. when_busy=refuse; see: tao-sdk platforms.",
     ),
     click.option("-c", "--command", metavar="TEXT", help="A line for the shell, in one piece."),
-    click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [CMD ARGS...]"),
+    click.argument(
+        "words",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        metavar="[--] [CMD ARGS...]",
+        shell_complete=complete_file,
+    ),
 )
 
 

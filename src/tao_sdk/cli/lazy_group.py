@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -34,6 +37,14 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"{self._package}.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 - a programming error, not input
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = (name for name in self._summaries if name.startswith(incomplete))
+        offered = [CompletionItem(name, help=self._summaries[name]) for name in names]
+        # Not click's way for groups, which would import every command.
+        return offered + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from tao_sdk.cli.jobs import FoundJob, find_job
+from tao_sdk.cli.help_text import examples
+from tao_sdk.cli.humanise import one_line
+from tao_sdk.cli.job_argument import job_argument
+from tao_sdk.cli.jobs import FoundJob, find_job, reread
 from tao_sdk.cli.session import Session, json_option, pass_session
+from tao_sdk.cli.views import state
+from tao_sdk.errors import TaoError
+
+_LIVE_SECONDS = 1.0
+_ROOM_FOR_A_BAR = 90
 
 
-@click.command()
-@click.argument("job", metavar="JOB")
+@click.command(
+    epilog=examples(
+        ("tao-sdk logs -f -", "follow the newest job"),
+        ("tao-sdk logs -n 50 3f2a", "the last 50 lines"),
+        ("tao-sdk logs - | grep loss", "search the whole log"),
+    )
+)
+@job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("-n", "--tail", type=int, metavar="N", help="Only the last N lines.")
 @click.option(
@@ -22,6 +38,8 @@ def command(session: Session, job: str, follow: bool, tail: int | None, cursor: 
 
     Ctrl-C stops the following, not the job. With --json every line is a document with a cursor,
     from which another call can go on.
+
+    Followed at a terminal, the lowest line shows how far the job is.
     """
     print_log(session, find_job(session, job), follow=follow, tail=tail, cursor=cursor)
 
@@ -32,11 +50,43 @@ def print_log(
     """The lines of a job's log on stdout, as they are, or one document each."""
     out = session.out
     stream = job.sdk.stream_logs(job.job_id, follow=follow, tail=tail, cursor=cursor)
-    for text in stream:
-        if out.json:
-            line = {"job_id": job.job_id, "text": text, "cursor": stream.cursor}
-            out.document("log-line", line)
-        else:
+    if out.json:
+        for text in stream:
+            out.document("log-line", {"job_id": job.job_id, "text": text, "cursor": stream.cursor})
+            if follow:
+                out.flush()
+    elif follow and not job.terminal and not out.quiet and out.can_draw:
+        from tao_sdk.cli.live_line import LiveLine
+
+        pace = max(_LIVE_SECONDS, job.sdk.backend.poll_seconds)
+        with LiveLine(out, _how_far(job), pace) as live:
+            for text in stream:
+                live.print_above(text)
+    else:
+        for text in stream:
             out.line(text)
-        if follow:
-            out.flush()
+            if follow:
+                out.flush()
+
+
+def _how_far(job: FoundJob) -> Callable[[int], str]:
+    """State and progress of a job in a line, as they are whenever it is called.
+
+    Reads the log for itself: a bar that redraws itself is one unfinished line, which the
+    follower of whole lines gets only when it is done.
+    """
+    from tao_sdk.cli.progress_feed import ProgressFeed
+    from tao_sdk.cli.table import progress_text
+
+    feed = ProgressFeed()
+
+    def text(width: int) -> str:
+        [now] = reread([job]) or [job]
+        try:
+            progress = feed.update(now)
+        except (TaoError, OSError):
+            progress = feed.progress  # whoever follows the log notices an outage, too
+        far = progress_text(progress, bar=width >= _ROOM_FOR_A_BAR) if progress else ""
+        return one_line(f"{state(now)}  {far or now.message}")
+
+    return text

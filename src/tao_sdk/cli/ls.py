@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
 import click
 
+from tao_sdk.cli import exit_codes
+from tao_sdk.cli.completions import complete_platform
 from tao_sdk.cli.documents import job_list
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.jobs import FoundJob, refresh
+from tao_sdk.cli.parameters import time_span
 from tao_sdk.cli.session import Session, json_option, pass_session
-from tao_sdk.cli.views import show_table
+from tao_sdk.cli.table import show_table
 from tao_sdk.models import JobState
 
 _SHOWN = 20
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        ("tao-sdk ls -w", "a live view of the newest jobs"),
+        ("tao-sdk ls -s running -s pending", "what is open"),
+        ("tao-sdk -q ls -s error", "the ids of those that failed"),
+        ("tao-sdk ls -a -p local", "all jobs of a platform"),
+    )
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="All jobs, not only the newest.")
 @click.option(
     "-n",
     "--limit",
-    type=int,
+    type=click.IntRange(min=1),
     default=_SHOWN,
     metavar="N",
     help=f"The newest N jobs; default {_SHOWN}.",
@@ -32,8 +45,23 @@ _SHOWN = 20
     multiple=True,
     help="Only jobs in this state; may be repeated.",
 )
-@click.option("-p", "--platform", metavar="NAME", help="Only jobs of this platform.")
+@click.option(
+    "-p",
+    "--platform",
+    metavar="NAME",
+    shell_complete=complete_platform,
+    help="Only jobs of this platform.",
+)
 @click.option("--no-refresh", is_flag=True, help="Show what the store knows; ask no platform.")
+@click.option("-w", "--watch", is_flag=True, help="Go on, with progress, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=time_span,
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="With --watch: how often to look.",
+)
 @json_option
 @pass_session
 def command(
@@ -43,30 +71,66 @@ def command(
     status: tuple[str, ...],
     platform: str | None,
     no_refresh: bool,
-) -> None:
+    watch: bool,
+    interval: timedelta,
+) -> int:
     """List jobs, newest first.
 
     At a terminal a table; elsewhere tab-separated lines with whole ids. With --quiet only the ids.
+
+    With --watch a live table at a terminal, open jobs first; elsewhere a line for every job and
+    every change.
     """
-    shown = None if everything else limit
-    if not no_refresh and status:
-        # Which jobs are in that state is known only after asking about all open ones.
-        refresh(session, _found(session, session.place.store.active_jobs(platform)))
-    # One more than shown tells whether there are others.
-    rows = session.place.store.list_jobs(
-        status=status or None,
-        limit=None if shown is None else shown + 1,
-        backend_type=platform,
+    listing = Listing(
+        session, None if everything else limit, status, platform, not no_refresh, watch
     )
-    more = shown is not None and len(rows) > shown
-    jobs = _found(session, rows[:shown])
-    if not no_refresh and not status:
-        jobs = refresh(session, jobs)
+    if watch:
+        from tao_sdk.cli.live import watch_jobs
+
+        return watch_jobs(session, listing, interval.total_seconds())
+    jobs, more = listing.look(session.out.warn)
     _show(session, jobs, more=more)
+    return exit_codes.OK
 
 
-def _found(session: Session, rows: Sequence[dict[str, object]]) -> list[FoundJob]:
-    return [FoundJob(session.place, row) for row in rows]
+@dataclass(frozen=True)
+class Listing:
+    """Which jobs are meant."""
+
+    session: Session
+    limit: int | None
+    status: tuple[str, ...]
+    platform: str | None
+    asks: bool
+    """Whether the platforms are asked, or only the store."""
+    open_first: bool
+    """Whether jobs that have not ended come before the others, however old they are."""
+
+    def look(self, complain: Callable[[str], None]) -> tuple[list[FoundJob], bool]:
+        """These jobs as they are now, and whether there are older ones."""
+        store = self.session.place.store
+        if self.asks and self.status:
+            # Which jobs are in that state is known only after asking about all open ones.
+            refresh(self._found(store.active_jobs(self.platform)), complain)
+        # One more than shown tells whether there are others.
+        rows = store.list_jobs(
+            status=self.status or None,
+            limit=None if self.limit is None else self.limit + 1,
+            backend_type=self.platform,
+        )
+        if self.open_first and not self.status:
+            newest_open = reversed(store.active_jobs(self.platform))
+            rows = list({row["job_id"]: row for row in (*newest_open, *rows)}.values())
+        more = self.limit is not None and len(rows) > self.limit
+        jobs = self._found(rows[: self.limit])
+        if self.asks and not self.status:
+            jobs = refresh(jobs, complain)
+        if self.open_first:
+            jobs.sort(key=lambda job: job.terminal)
+        return jobs, more
+
+    def _found(self, rows: Sequence[dict[str, object]]) -> list[FoundJob]:
+        return [FoundJob(self.session.place, row) for row in rows]
 
 
 def _show(session: Session, jobs: Sequence[FoundJob], *, more: bool) -> None:

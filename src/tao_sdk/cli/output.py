@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import click
 
+from tao_sdk import settings
 from tao_sdk.cli import exit_codes
 
 SCHEMA = "tao-sdk/1"
@@ -30,6 +31,11 @@ class Output:
         """Tables and colour are for people at a terminal."""
         return not self.json and sys.stdout.isatty()
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether what is on the terminal can be drawn over."""
+        return self.on_terminal and settings.process_environment().get("TERM") != "dumb"
+
     def line(self, text: str) -> None:
         """A line of the result."""
         _write(sys.stdout, text + "\n")
@@ -41,6 +47,10 @@ class Output:
     def flush(self) -> None:
         """Hand over what was written: a reader is waiting for it."""
         _write(sys.stdout, "", flush=True)
+
+    def draw(self, text: str) -> None:
+        """Something for the eyes of a person at the terminal, at once."""
+        _write(sys.stdout, text, flush=True)
 
     def say(self, text: str) -> None:
         """A word to the person; --quiet leaves it out."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.launch_options import LaunchArguments, launch_options, make_plan
 from tao_sdk.cli.session import Session, json_option, pass_session
 
@@ -13,7 +14,13 @@ if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        ("tao-sdk plan --gpus 1 -- python train.py", "what would run, and where"),
+        ("tao-sdk plan --json -- true | jq .artefacts", "what the platform would get"),
+    ),
+)
 @launch_options
 @json_option
 @pass_session

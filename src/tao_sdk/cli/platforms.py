@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tao_sdk import settings
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import TaoError
 from tao_sdk.platforms import registry
@@ -33,7 +34,12 @@ class Platform:
     options: list[dict[str, Any]] = field(default_factory=list)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        ("tao-sdk platforms", "all, with options"),
+        ("tao-sdk platforms --json | jq -r '.platforms[].name'", "their names"),
+    )
+)
 @json_option
 @pass_session
 def command(session: Session) -> None:

@@ -9,15 +9,23 @@ from datetime import timedelta
 import click
 
 from tao_sdk.cli import exit_codes
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
+from tao_sdk.cli.job_argument import jobs_argument
 from tao_sdk.cli.jobs import FoundJob, find_jobs, refresh
 from tao_sdk.cli.parameters import age
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import PlatformError, ValidationError
 
 
-@click.command()
-@click.argument("jobs", nargs=-1, metavar="[JOB...]")
+@click.command(
+    epilog=examples(
+        ("tao-sdk rm 3f2a", "one job and its results; asks first"),
+        ("tao-sdk rm --keep-results 3f2a", "only the record"),
+        ("tao-sdk rm -y --older-than 30d", "tidy up, for cron"),
+    )
+)
+@jobs_argument(required=False)
 @click.option(
     "--older-than", type=age, metavar="TIME", help="Ended jobs without a change for e.g. 30d."
 )
@@ -39,7 +47,7 @@ def command(
     if bool(jobs) == (older_than is not None):
         raise click.UsageError("say which: JOB... or --older-than TIME")
     if older_than is None:
-        doomed = refresh(session, find_jobs(session, jobs))
+        doomed = refresh(find_jobs(session, jobs), session.out.warn)
         _refuse_open(doomed)
         _refuse_parents(doomed)
     else:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import job_fields
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
+from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob, reread
 from tao_sdk.cli.launch_options import LaunchArguments, launch_options, make_plan
 from tao_sdk.cli.logs import print_log
@@ -25,11 +24,16 @@ if TYPE_CHECKING:
     from tao_sdk.platforms.base import PlatformSDK
 
 
-class _TerminatedError(BaseException):
-    """SIGTERM while attached. Like KeyboardInterrupt, not for `except Exception`."""
-
-
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        ("tao-sdk run -- python train.py --lr 0.1", "run and follow"),
+        ("tao-sdk run -d --gpus 2 -- python train.py", "in the background"),
+        ("tao-sdk run -e HF_TOKEN -c 'python train.py | tee log'", "a shell line"),
+        ("tao-sdk run -p local -o when_busy=refuse -- make", "never queue"),
+        ("tao-sdk run --dry-run -- python train.py", "show the plan"),
+    ),
+)
 @launch_options
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and return at once.")
 @click.option("--no-watch", is_flag=True, help="Do not start a watcher in the background.")
@@ -53,7 +57,7 @@ def command(
         return None
     watched = not no_watch
     try:
-        with _termination_raises():
+        with termination_raises():
             job = _submit(session, sdk, plan, watched=watched)
             if detach:
                 _report_detached(session, job)
@@ -63,7 +67,7 @@ def command(
         session.out.say("")  # ends the line on which the terminal shows ^C
         _say_goodbye(session, plan, "detached", watched=watched)
         return exit_codes.DETACHED
-    except _TerminatedError:
+    except TerminatedError:
         _say_goodbye(session, plan, "terminated", watched=watched)
         return exit_codes.CANCELED
     except click.exceptions.Exit:
@@ -134,17 +138,3 @@ def _say_goodbye(session: Session, plan: Plan, why: str, *, watched: bool) -> No
         )
     else:
         session.out.warn(f"{why}; job {name} goes on. Come back with:\n{come_back(job)}")
-
-
-@contextlib.contextmanager
-def _termination_raises() -> Iterator[None]:
-    """SIGTERM becomes an exception, so that the person is told that the job goes on."""
-
-    def terminate(*_: object) -> None:
-        raise _TerminatedError
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

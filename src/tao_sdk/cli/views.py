@@ -1,57 +1,49 @@
-"""Jobs as text: a table, a block, a line. Colour and width only where a person sees them."""
+"""A job as text: a block, a line. Colour only where a person sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from tao_sdk.cli.humanise import ago, moment, one_line, rough_span, short_id, span
+from tao_sdk.cli.humanise import ago, moment, one_line, short_id, span
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
+from tao_sdk.cli.table import COLOURS, progress_text
 from tao_sdk.models import JobState
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from tao_sdk.progress import Progress
 
-_COLOURS = {
-    JobState.PENDING.value: "yellow",
-    JobState.RUNNING.value: "cyan",
-    JobState.PAUSED.value: "magenta",
-    JobState.COMPLETE.value: "green",
-    JobState.ERROR.value: "bold red",
-    JobState.CANCELED.value: "dim",
-    JobState.UNKNOWN.value: "magenta",
-}
-_WIDE_ENOUGH_FOR_MESSAGES = 100
+Facts = list[tuple[str, str]]
+"""What is known, label by label; "" continues the label above."""
 
 
-def show_table(out: Output, jobs: Sequence[FoundJob]) -> None:
-    """The jobs as a table at a terminal, as tab-separated lines with whole ids elsewhere."""
-    now = datetime.now(timezone.utc)
-    if out.on_terminal:
-        _print_table(_console(), jobs, now)
-        return
-    out.line("\t".join(_HEADINGS))
-    for job in jobs:
-        out.line("\t".join([job.job_id, *_cells(job, now)[1:]]))
-
-
-def show_block(out: Output, job: FoundJob) -> None:
+def show_block(out: Output, job: FoundJob, progress: Progress | None) -> None:
     """Everything about one job that a person asks for first."""
-    facts = _facts(job, datetime.now(timezone.utc))
-    width = max(len(label) for label, _ in facts)
+    facts = _facts(job, progress, datetime.now(timezone.utc))
     if not out.on_terminal:
-        for label, value in facts:
-            out.line(f"{label:<{width}}  {value}")
+        print_facts(out, facts)
         return
     from rich.text import Text
 
-    console = _console()
+    from tao_sdk.cli.consoles import console
+
+    width = _label_width(facts)
     for label, value in facts:
         line = Text(f"{label:<{width}}  ", "dim")
-        line.append(value, _COLOURS[job.status] if label == "state" else "default")
-        console.print(line, soft_wrap=True)
+        line.append(value, COLOURS[job.status] if label == "state" else "default")
+        console().print(line, soft_wrap=True)
+
+
+def print_facts(out: Output, facts: Facts) -> None:
+    """Labels and values as plain lines."""
+    width = _label_width(facts)
+    for label, value in facts:
+        out.line(f"{label:<{width}}  {value}")
+
+
+def _label_width(facts: Facts) -> int:
+    return max(len(label) for label, _ in facts)
 
 
 def outcome(job: FoundJob) -> str:
@@ -75,6 +67,7 @@ def come_back(job: FoundJob) -> str:
     name = short_id(job.job_id)
     ways = (
         (f"{program} logs -f {name}", "follow its output"),
+        (f"{program} status {name}", "see how it is"),
         (f"{program} wait {name}", "wait for its end"),
         (f"{program} cancel {name}", "stop it"),
     )
@@ -82,64 +75,16 @@ def come_back(job: FoundJob) -> str:
     return "\n".join(f"  {command:<{width}}  # {what}" for command, what in ways)
 
 
-_HEADINGS = ("JOB", "PLATFORM", "STATE", "AGE", "TIME", "GPUS", "WHAT", "MESSAGE")
-
-
-def _cells(job: FoundJob, now: datetime) -> list[str]:
-    created = moment(job.row["created_at"])
-    gpus, nodes = job.request.get("gpu_count"), job.request.get("num_nodes") or 1
-    per_node = "" if gpus is None else "all" if gpus == -1 else str(gpus)
-    return [
-        short_id(job.job_id),
-        job.platform,
-        job.status,
-        rough_span((now - created).total_seconds()) if created else "",
-        rough_span(job.seconds) if job.seconds is not None else "",
-        f"{nodes}x{per_node}" if nodes > 1 else per_node,
-        _what(job),
-        one_line(job.message),
-    ]
-
-
-def _what(job: FoundJob) -> str:
-    """The model and action where they were given, else the command."""
-    named = " ".join(name for name in (job.row["network_arch"], job.row["action"]) if name)
-    return one_line(named or str(job.request.get("command", "")))
-
-
-def _print_table(console: Console, jobs: Sequence[FoundJob], now: datetime) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    wide = console.width >= _WIDE_ENOUGH_FOR_MESSAGES
-    shown = len(_HEADINGS) if wide else len(_HEADINGS) - 1
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in _HEADINGS[:shown]:
-        flexible = heading in ("WHAT", "MESSAGE")
-        table.add_column(
-            heading,
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if flexible else None,
-            justify="right" if heading in ("AGE", "TIME", "GPUS") else "left",
-        )
-    for job in jobs:
-        cells = [Text(cell) for cell in _cells(job, now)]
-        cells[2].stylize(_COLOURS[job.status])
-        table.add_row(*cells[:shown])
-    table.expand = True
-    console.print(table)
-
-
-def _facts(job: FoundJob, now: datetime) -> list[tuple[str, str]]:
+def _facts(job: FoundJob, progress: Progress | None, now: datetime) -> Facts:
     row, request = job.row, job.request
     backend = f" ({row['backend_job_id']})" if row["backend_job_id"] else ""
     facts = [
         ("job", job.job_id),
-        ("state", _state(job)),
+        ("state", state(job)),
         ("message", one_line(job.message)),
+        ("progress", progress_text(progress) if progress else ""),
         *_reasons(job),
-        *_evidence(job),
+        *evidence(job),
         ("what", " ".join(name for name in (row["network_arch"], row["action"]) if name)),
         ("command", one_line(str(request.get("command", "")))),
         ("image", row["image"]),
@@ -156,13 +101,14 @@ def _facts(job: FoundJob, now: datetime) -> list[tuple[str, str]]:
     return [(label, value) for label, value in facts if value]
 
 
-def _state(job: FoundJob) -> str:
+def state(job: FoundJob) -> str:
+    """The state of a job and since when it is in it."""
     if job.terminal:
         return outcome(job)
     return f"{job.status} for {span(job.seconds)}" if job.seconds is not None else job.status
 
 
-def _reasons(job: FoundJob) -> list[tuple[str, str]]:
+def _reasons(job: FoundJob) -> Facts:
     failure = job.failure
     if failure is None:
         return []
@@ -172,7 +118,8 @@ def _reasons(job: FoundJob) -> list[tuple[str, str]]:
     ]
 
 
-def _evidence(job: FoundJob) -> list[tuple[str, str]]:
+def evidence(job: FoundJob) -> Facts:
+    """The lines that the cause was read from."""
     lines = (job.failure or {}).get("evidence", [])
     return [("" if number else "evidence", one_line(line)) for number, line in enumerate(lines)]
 
@@ -190,10 +137,3 @@ def _when(text: str, now: datetime) -> str:
     if at is None:
         return text
     return f"{ago((now - at).total_seconds())} ({at.astimezone():%Y-%m-%d %H:%M:%S %Z})"
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # What users named their things is text, not markup, and is not to be re-coloured.
-    return Console(markup=False, highlight=False, emoji=False)

@@ -10,15 +10,22 @@ import click
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import job_list
+from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
+from tao_sdk.cli.job_argument import jobs_argument
 from tao_sdk.cli.jobs import FoundJob, by_platform, find_jobs, reread
 from tao_sdk.cli.parameters import time_span
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.views import explanation, outcome
 
 
-@click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.command(
+    epilog=examples(
+        ("tao-sdk wait 3f2a 9c1e && make report", "go on when both went well"),
+        ("tao-sdk wait --timeout 2h -", "give up after two hours"),
+    )
+)
+@jobs_argument()
 @click.option(
     "--timeout", type=time_span, metavar="TIME", help="Give up after e.g. 90, 90s, 5m, 2h."
 )

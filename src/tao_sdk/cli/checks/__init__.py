@@ -1,0 +1,1 @@
+"""What `tao-sdk doctor` looks at. Every check looks and changes nothing."""

@@ -1,0 +1,133 @@
+"""`tao-sdk explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from tao_sdk.cli.help_text import examples
+from tao_sdk.cli.humanise import one_line, short_id
+from tao_sdk.cli.job_argument import jobs_argument
+from tao_sdk.cli.jobs import FoundJob, find_jobs, refresh
+from tao_sdk.cli.output import Output
+from tao_sdk.cli.session import Session, json_option, pass_session
+from tao_sdk.cli.views import Facts, evidence, print_facts, state
+from tao_sdk.models import JobState
+
+
+@click.command(
+    epilog=examples(
+        ("tao-sdk explain -", "the newest job"),
+        ("tao-sdk explain --json - | jq -r .failure.suggestion", "what to do"),
+        ("tao-sdk -q ls -s error | xargs tao-sdk explain", "all failed"),
+    )
+)
+@jobs_argument()
+@json_option
+@pass_session
+def command(session: Session, jobs: tuple[str, ...]) -> None:
+    """Show why jobs failed and what to do about it.
+
+    The explanation is stored when a job ends, so that it is there after the platform has
+    forgotten the job. The exit code is 0, also for a job that did not fail.
+    """
+    found = refresh(find_jobs(session, jobs), session.out.warn)
+    for number, job in enumerate(found):
+        if session.out.json:
+            session.out.document("explanation", _fields(job))
+            continue
+        if number:
+            session.out.line("")
+        if job.failure is None:
+            session.out.line(_nothing_to_explain(job))
+        else:
+            _show(session.out, _facts(job, job.failure))
+
+
+def _fields(job: FoundJob) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "platform": job.platform,
+        "status": job.status,
+        "failed": job.status == JobState.ERROR.value,
+        "message": job.message if job.failure else _nothing_to_explain(job),
+        "failure": job.failure,
+    }
+
+
+def _nothing_to_explain(job: FoundJob) -> str:
+    name = short_id(job.job_id)
+    if job.status == JobState.ERROR.value:
+        return f"{name}  failed, and its platform has not told why yet: {one_line(job.message)}"
+    if job.terminal:
+        return f"{name}  did not fail: {state(job)}"
+    return f"{name}  has not ended: {state(job)}"
+
+
+def _facts(job: FoundJob, failure: Mapping[str, Any]) -> Facts:
+    facts = [
+        ("job", job.job_id),
+        ("state", state(job)),
+        ("cause", one_line(str(failure["cause"]))),
+        ("class", str(failure["err_class"])),
+        ("suggestion", one_line(str(failure["suggestion"]))),
+        ("retriable", _retriable(failure)),
+        ("exit code", "" if failure.get("exit_code") is None else str(failure["exit_code"])),
+        ("where", _where(job, failure)),
+        *_events(job, failure),
+        *evidence(job),
+        ("whole log", f"tao-sdk logs {short_id(job.job_id)}"),
+    ]
+    return [(label, value) for label, value in facts if value]
+
+
+def _retriable(failure: Mapping[str, Any]) -> str:
+    if failure.get("retriable"):
+        return "yes: another attempt may go well"
+    return "no: change something before another attempt"
+
+
+def _where(job: FoundJob, failure: Mapping[str, Any]) -> str:
+    rank, node = failure.get("rank"), failure.get("node")
+    parts = [f"rank {rank}" if _several_nodes(job) and rank is not None else ""]
+    parts += [f"on {node}" if node else ""]
+    return " ".join(part for part in parts if part)
+
+
+def _several_nodes(job: FoundJob) -> bool:
+    """With one node, that it was rank 0 says nothing."""
+    return (job.request.get("num_nodes") or 1) > 1
+
+
+def _events(job: FoundJob, failure: Mapping[str, Any]) -> Facts:
+    events = [
+        event
+        for event in failure.get("job_failure_by_node_event", [])
+        if _several_nodes(job) or event["node_event_name"] != "rank 0"
+    ]
+    return [
+        ("" if number else "events", one_line(f"{event['node_event_name']}: {event['message']}"))
+        for number, event in enumerate(events)
+    ]
+
+
+def _show(out: Output, facts: Facts) -> None:
+    if not out.on_terminal:
+        print_facts(out, facts)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from tao_sdk.cli.consoles import console
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in facts:
+        grid.add_row(label, Text(value, _STYLES.get(label, "")))
+    console().print(grid)
+
+
+_STYLES = {"cause": "bold red", "suggestion": "bold", "state": "red"}
