@@ -58,7 +58,7 @@ def ended(sdk: PlatformSDK, job: Job) -> JobStatus:
     pytest.fail(f"job {job.id} did not end")
 
 
-@pytest.mark.seed("000.9", "000.18")
+@pytest.mark.seed("000.9", "000.18", "000.19", "000.22")
 def test_a_job_from_start_to_end(sdk: LocalSDK, tmp_path: Path) -> None:
     script = (
         'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID/train"; mkdir -p "$d"; echo x > "$d/epoch_001.pth"; '

@@ -145,7 +145,7 @@ def test_the_state_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_jobs(store: JobStore) -> None:
-    assert store.create_job("a", "dino", "train", "local") is None
+    store.create_job("a", "dino", "train", "local")
     store.create_job("a", "dino", "train", "local", "docker", "c1", image="new")
     assert store.create_job_if_absent("a", "other", "train", "local") is False
     assert store.create_job_if_absent("b", "dino", "evaluate", "local", plan_id="p", step_id=2)

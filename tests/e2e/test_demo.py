@@ -35,16 +35,24 @@ def run_demo(examples: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_trains_and_evaluates(tmp_path: Path) -> None:
+def test_the_four_acts(tmp_path: Path) -> None:
     done = run_demo(EXAMPLES, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert "  | Epoch 5/5: " in done.stdout
-    assert "  5 checkpoints, the last is model_epoch_005.safetensors" in done.stdout
-    assert "  | Evaluated" in done.stdout or "accuracy=" in done.stdout
-    *_, results, again = done.stdout.splitlines()
-    assert Path(results.removeprefix("Results are in ")).is_relative_to(tmp_path / ".demo")
-    assert again.endswith(f"--state {tmp_path}/.demo/state.json ls")
+    acts = done.stdout.split("\n\n")
+    assert len(acts) == 5
+    train, evaluate, broken, resumed, end = acts
+    assert "100%  epoch 5/5" in train
+    assert "5 checkpoints, the last is model_epoch_005.safetensors" in train
+    assert "Evaluation of 800 images: accuracy=0.9" in evaluate
+    assert "out of memory" in broken
+    assert "[ERR_OOM]" in broken
+    assert "suggestion  reduce the batch size" in broken
+    assert "Canceled during epoch 3; it saved model_epoch_002_step_" in resumed
+    assert "epoch 1/5" not in resumed.partition("Canceled")[2], "it went on, not began again"
+    assert done.stdout.count("Complete: completed") == 3
+    assert end.rstrip().endswith(f"--state {tmp_path}/.demo/state.json ls")
+    assert max(map(len, done.stdout.splitlines()[:-2])) <= 80
     assert {path.name for path in tmp_path.iterdir()} == {".demo"}, "everything is below .demo"
 
 
@@ -56,6 +64,6 @@ def test_it_ends_with_the_exit_code_of_a_failed_training(tmp_path: Path) -> None
     spec.write_text(failing.replace("fail_with: exception", "fail_with: exit:7"))
     done = run_demo(examples, tmp_path)
     assert done.returncode == 7, done.stdout + done.stderr
-    assert "  Error: ended with exit code 7" in done.stdout
-    assert "the command ended with exit code 7" in done.stderr
-    assert "evaluate" not in done.stdout
+    assert "Error: ended with exit code 7" in done.stdout
+    assert "exit code 7" in done.stderr
+    assert "Evaluate" not in done.stdout

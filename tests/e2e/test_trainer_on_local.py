@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,12 @@ LONG = 90
 
 
 @pytest.fixture
-def sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSDK]:
+def sdk(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalSDK]:
+    # Ports are of the machine: test processes that run at the same time share their leases.
+    leases = tmp_path_factory.getbasetemp().parent / "leases"
+    monkeypatch.setenv("TAO_GPU_LEASE_DIR", str(leases))
     for name in ("WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -39,7 +45,7 @@ def sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSDK]:
     sdk.close()
 
 
-def training(*settings: str) -> dict[str, object]:
+def training(*settings: str) -> dict[str, Any]:
     """The keywords of `create_job` that train on a small set of data."""
     words = [sys.executable, str(TRAINER), "train", *SMALL, *settings]
     return {
@@ -114,6 +120,12 @@ def test_two_nodes_train_one_model(sdk: LocalSDK) -> None:
     digests = re.findall(r"weights have sha256 (\w+)", log)
     assert len(digests) == 2
     assert len(set(digests)) == 1, "both ranks hold the same weights"
+
+
+def test_jobs_of_two_nodes_at_the_same_moment_do_not_meet(sdk: LocalSDK) -> None:
+    jobs = sdk.create_jobs([{**training("train.num_epochs=1"), "num_nodes": 2}] * 3)
+    statuses = sdk.wait_all([job.id for job in jobs], timeout=LONG)
+    assert {status.status for status in statuses.values()} == {"Complete"}
 
 
 def test_the_rank_that_failed_is_named(sdk: LocalSDK) -> None:
