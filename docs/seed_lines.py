@@ -16,7 +16,6 @@ DOCUMENTS = {
     "004": "Docker",
 }
 
-CLI = "failures and CLI"
 RUNNER = "runner"
 DOCKER = "docker"
 SLURM = "slurm"
@@ -27,7 +26,7 @@ CLOUDS = "brev and lepton"
 AUTOML = "automl"
 AGENTS = "dashboard and agents"
 
-WORK = (CLI, RUNNER, DOCKER, SLURM, KUBERNETES, BANK, LAUNCH, CLOUDS, AUTOML, AGENTS)
+WORK = (RUNNER, DOCKER, SLURM, KUBERNETES, BANK, LAUNCH, CLOUDS, AUTOML, AGENTS)
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,11 @@ SEED_LINES = (
     SeedLine("000.16", "the mode of an action is declared, not guessed", (BANK, RUNNER)),
     SeedLine("000.17", "an image is given by key or by address"),
     SeedLine("000.18", "seven states, a message with detail, logs with a tail"),
-    SeedLine("000.19", "a failure has a class, a suggestion and node events", (CLI,)),
+    SeedLine("000.19", "a failure has a class, a suggestion and node events"),
     SeedLine("000.20", "id and state file are enough to come back"),
     SeedLine("000.21", "run folders for single jobs, chains and sweeps"),
     SeedLine("000.22", "data set addresses can be checked and listed", (RUNNER,)),
-    SeedLine("000.23", "Brev's options and waits; common failures explained", (CLOUDS, CLI)),
+    SeedLine("000.23", "Brev's options and waits; common failures explained", (CLOUDS,)),
     SeedLine("000.24", "the AutoML runner can be imported and called", (AUTOML,)),
     SeedLine("000.25", "a missing package is named with its install command"),
     SeedLine("001.1", "nothing is made before every condition holds", (LAUNCH,)),
@@ -92,7 +91,7 @@ SEED_LINES = (
     SeedLine("002.14", "where the log files are", (SLURM,)),
     SeedLine("002.15", "cancelling by id; ended jobs count as cancelled", (SLURM,)),
     SeedLine("002.16", "infrastructure is retried, programs are not; requeue", (SLURM,)),
-    SeedLine("002.17", "the usual failures explained", (SLURM, CLI)),
+    SeedLine("002.17", "the usual failures explained", (SLURM,)),
     SeedLine("003.1", "how the cluster is found, and what is said if not", (KUBERNETES,)),
     SeedLine("003.2", "what the Job object looks like", (KUBERNETES,)),
     SeedLine("003.3", "options: namespace, pull secret, selectors, nodes", (KUBERNETES,)),
@@ -100,7 +99,7 @@ SEED_LINES = (
     SeedLine("003.5", "states, logs of all pods, replicas, failures", (KUBERNETES,)),
     SeedLine("003.6", "cancelling waits for the pods", (KUBERNETES,)),
     SeedLine("003.7", "several nodes: a service, an index, variables", (KUBERNETES,)),
-    SeedLine("003.8", "the usual error patterns", (KUBERNETES, CLI)),
+    SeedLine("003.8", "the usual error patterns", (KUBERNETES,)),
     SeedLine("003.9", "restarts, gangs, volumes, pull secrets made for you", (KUBERNETES,)),
     SeedLine("003.10", "preflight of a cluster", (KUBERNETES, LAUNCH)),
     SeedLine("004.1", "this machine's daemon or another's; paths are its own", (DOCKER,)),
@@ -114,7 +113,7 @@ SEED_LINES = (
     SeedLine("004.9", "GPU access on Tegra and elsewhere", (DOCKER,)),
     SeedLine("004.10", "local paths are fine; mounts are explicit", (DOCKER,)),
     SeedLine("004.11", "every container state has a meaning", (DOCKER,)),
-    SeedLine("004.12", "cancelling stops it; the usual failures explained", (DOCKER, CLI)),
+    SeedLine("004.12", "cancelling stops it; the usual failures explained", (DOCKER,)),
     SeedLine("004.13", "the sample with inputs and outputs runs", (DOCKER, RUNNER)),
     SeedLine("004.14", "a script that checks or prepares a GPU host", (DOCKER,)),
 )

@@ -7,8 +7,10 @@ above it where the marker would have to be registered by somebody else (the conf
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,19 +44,25 @@ def find_proofs(root: Path = ROOT) -> dict[str, list[Proof]]:
 
 def proofs_in(source: str, file: str) -> Iterator[tuple[str, list[str]]]:
     """Each test of a file that names lines: ("TestX::test_y", lines)."""
-    text = source.splitlines()
-    used: set[int] = set()
+    comments = _comment_lines(source)
     for node, name in _tests(ast.parse(source).body, ""):
-        comments = _comments_of(node, text)
-        used.update(comments)
-        lines = _marked(node) + [
-            found for number in comments for found in _MENTION.findall(text[number])
-        ]
+        texts = [comments.pop(number) for number in _numbers_above(node, comments)]
+        lines = _marked(node) + [line for text in texts for line in _MENTION.findall(text)]
         if lines:
             yield name, lines
-    for number, line in enumerate(text):
-        if line.lstrip().startswith("#") and _MENTION.search(line) and number not in used:
-            raise ValueError(f"{file}:{number + 1}: this comment stands above no test: {line}")
+    for number, text in comments.items():
+        if _MENTION.search(text):
+            raise ValueError(f"{file}:{number}: this comment stands above no test: {text}")
+
+
+def _comment_lines(source: str) -> dict[int, str]:
+    """Lines that are comments, by number."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0]: token.string
+        for token in tokens
+        if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#")
+    }
 
 
 _Test = ast.FunctionDef | ast.ClassDef
@@ -69,13 +77,12 @@ def _tests(body: list[ast.stmt], prefix: str) -> Iterator[tuple[_Test, str]]:
             yield node, prefix + node.name
 
 
-def _comments_of(node: _Test, text: list[str]) -> list[int]:
-    """Numbers (from 0) of the comment lines directly above a test or among its decorators."""
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-    above = first
-    while above > 0 and text[above - 1].lstrip().startswith("#"):
-        above -= 1
-    return [n for n in range(above, node.lineno) if text[n].lstrip().startswith("#")]
+def _numbers_above(node: _Test, comments: Container[int]) -> list[int]:
+    """Numbers of the comment lines directly above a test and among its decorators."""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    while first - 1 in comments:
+        first -= 1
+    return [number for number in range(first, node.lineno) if number in comments]
 
 
 def _marked(node: _Test) -> list[str]:

@@ -92,10 +92,14 @@ def code(file: str, *names: str) -> str:
     }
     lines = source.splitlines()
     parts = [
-        textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+        textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno]))
         for node in (found[name] for name in names)
     ]
-    return "```python\n" + "\n\n".join(parts) + "\n```"
+    return "```python\n" + "\n\n\n".join(parts) + "\n```"
+
+
+def _first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _our_platforms() -> dict[str, type[PlatformSDK]]:
@@ -105,7 +109,7 @@ def _our_platforms() -> dict[str, type[PlatformSDK]]:
 
 
 def _option_table(options: Iterable[Option]) -> str:
-    rows = [[f"`{o.name}`", o.meaning, _default(o.default)] for o in options]
+    rows = [[f"`{o.name}`", _prose(o.meaning), _default(o.default)] for o in options]
     return _table(["Keyword", "Meaning", "Default"], rows)
 
 
@@ -119,7 +123,7 @@ def _setting_table(settings: Iterable[Setting]) -> str:
 
 
 def _meaning(setting: Setting) -> str:
-    notes = [setting.meaning]
+    notes = [_prose(setting.meaning)]
     if setting.aliases:
         notes.append(f"also read from {', '.join(f'`{name}`' for name in setting.aliases)}")
     if setting.secret:
@@ -127,6 +131,11 @@ def _meaning(setting: Setting) -> str:
     if setting.obtain:
         notes.append(f"to get one: {setting.obtain}")
     return "; ".join(notes)
+
+
+def _prose(text: str) -> str:
+    """Text in which Markdown shall not look for tags."""
+    return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:

@@ -23,7 +23,6 @@ class ShellLab(Lab):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.root, self.starts = folder / "root", folder / "starts"
-        self.root.mkdir()
         self.starts.mkdir()
 
     def sdk(self) -> ShellSDK:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, UnsupportedError, ValidationError
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
 from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import JobRequest, Option, check_text
 from tao_sdk.result_record import ResultRecord, shim_argv
-from tao_sdk.secrets import PLACEHOLDER, reveal_all
+from tao_sdk.secrets import PLACEHOLDER, Secret, redact, reveal_all, seal
 
 # $0 is the job's folder. The outer shell leads the process group and returns at once.
 _START = 'echo $$ > "$0/pid"; "$@" > "$0/job.log" 2>&1 &'
@@ -41,7 +42,7 @@ class ShellTransport:
 
 
 class ShellBackend(seam.Backend):
-    """Jobs below `<root>/jobs`, results below `<root>/results`. The root must exist."""
+    """Jobs below `<root>/jobs`, results below `<root>/results`."""
 
     platform = "shell"
     options = (Option("cwd", "working directory; default: the caller's", check_text),)
@@ -50,44 +51,46 @@ class ShellBackend(seam.Backend):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.transport = ShellTransport()
+        self._secrets: dict[str, list[Secret]] = {}
 
     # -- step 1: say exactly what would happen, refuse what cannot; nothing is created
 
     def plan(self, request: JobRequest, identity: seam.JobIdentity) -> seam.Plan:
         if request.gpu_count or request.num_nodes > 1:
             raise UnsupportedError("the shell platform has one node and no GPUs: gpu_count=0")
-        if not self.root.is_dir():
-            raise ValidationError(f"{self.root} is not a folder: create it first")
         folder, results = self.root / "jobs" / identity.job_id, self.root / "results"
         told = {"TAO_JOB_ID": identity.job_id, "TAO_RESULTS_ROOT": str(results)}
         told["TAO_GROUP_SIGNALS"] = "1"  # `cancel` signals the whole group
-        secret = {**settings.injected_credentials(), **reveal_all(request.env)}
+        secret = {**seal(settings.injected_credentials()), **request.env}
+        env = {**settings.process_environment(), **reveal_all(secret), **told}
         shown = [f"{name}={value}" for name, value in told.items()]
         shown += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
-        argv = shim_argv(["/bin/sh", str(folder / "command.sh")])
+        argv = shim_argv(["/bin/sh", "-c", request.command])
         return seam.Plan(
             identity=identity,
             platform=self.platform,
             request=request,
             artefacts=(
-                seam.Artefact("command.sh", request.command),
+                seam.Artefact("command", shlex.join(argv)),
                 seam.Artefact("environment", "\n".join(shown)),
             ),
-            intent={"folder": str(folder)},
+            intent={"folder": str(folder), "has_secrets": bool(secret)},
             results_dir=str(results / identity.job_id),
             local_results_dir=str(results / identity.job_id),
-            payload=(argv, {**settings.process_environment(), **secret, **told}),
+            payload=(argv, env, list(secret.values())),
         )
 
     # -- step 2: start it, and be able to tell what became of a start that nobody finished
 
+    def prepare(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
     def submit(self, plan: seam.Plan) -> seam.Submission:
         self.transport.calls.record("start")
-        argv, env = plan.payload
+        argv, env, self._secrets[plan.job_id] = plan.payload
         folder = Path(plan.intent["folder"])
         folder.mkdir(parents=True, mode=0o700)
         Path(plan.results_dir).mkdir(parents=True)
-        (folder / "command.sh").write_text(plan.request.command, encoding="utf-8")
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -137,11 +140,14 @@ class ShellBackend(seam.Backend):
                 end.exit_code,
                 end.started_at,
                 end.ended_at,
+                cancel_aware=True,
             )
         if lives:
-            return seam.Observation(JobState.RUNNING)
+            began = (folder / "job.log").exists()
+            return seam.Observation(JobState.RUNNING if began else JobState.PENDING)
         state = JobState.CANCELED if canceled else JobState.ERROR
-        return seam.Observation(state, "its processes were killed and left no record")
+        message = "its processes were killed and left no record"
+        return seam.Observation(state, message, cancel_aware=True)
 
     def cancel(self, job: seam.JobRef) -> None:
         # Nobody supervises these jobs, so whoever cancels waits out the grace period.
@@ -166,7 +172,7 @@ class ShellBackend(seam.Backend):
         self.transport.calls.record("log")
         path = _folder(job) / "job.log"
         if not path.exists():
-            return seam.LogChunk((), more=False)
+            return seam.LogChunk((), more=False, cursor="0")
         position = int(cursor) if cursor else _start_of_tail(path, tail)
         with path.open("rb") as log:
             log.seek(position)
@@ -178,18 +184,26 @@ class ShellBackend(seam.Backend):
             position += len(piece)
             text = piece.rstrip(b"\n").decode("utf-8", "replace")
             lines.append(seam.LogLine(text, str(position)))
-        return seam.LogChunk(tuple(lines), more=bool(lines) and len(data) == limit)
+        more = bool(lines) and len(data) == limit
+        return seam.LogChunk(tuple(lines), more, cursor=str(position))
 
     def evidence(self, job: seam.JobRef) -> Evidence:
         if not _folder(job).exists():
             return Evidence()
-        lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
         codes = [record.exit_code for record in self.result_records(job)]
         return Evidence(
             exit_code=codes[0] if codes else None,
-            log_tail="\n".join(line.text for line in lines),
+            log_tail=self._quotable_log(job),
             killed_from_outside=not codes,
         )
+
+    def _quotable_log(self, job: seam.JobRef) -> str:
+        # What is quoted is stored. A job may print its secrets, and only its submitter knows them.
+        if job.native["has_secrets"] and job.job_id not in self._secrets:
+            return ""
+        lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
+        text = "\n".join(line.text for line in lines)
+        return redact(text, self._secrets.get(job.job_id, []))
 
     def result_records(self, job: seam.JobRef) -> list[ResultRecord]:
         path = Path(job.results_dir) / "tao_result.json"
