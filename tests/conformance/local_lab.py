@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.models import Job
+from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import Lab, eventually
 from tao_sdk.platforms.local import LocalSDK
 from tao_sdk.platforms.local.launch import JobFolder
@@ -45,6 +46,14 @@ class LocalLab(Lab):
         folder = self.root / "jobs"
         found = {path.name for path in folder.iterdir()} if folder.exists() else set()
         return found | {path.name for path in self.starts.iterdir()}
+
+    def pending_job(self, sdk: PlatformSDK) -> Job:
+        """Behind a job that has the only GPU (the fixture pretends that there is one)."""
+        holder = sdk.create_job(command="sleep 600", gpu_count=1)
+        eventually(lambda: holder.refresh().status == "Running")
+        waiting = sdk.create_job(**{**self.counted_job("true"), "gpu_count": 1})
+        eventually(lambda: "position 1" in waiting.refresh().message)
+        return waiting
 
     def submission_steps(self) -> dict[str, str]:
         arm = (

@@ -93,6 +93,11 @@ class Lab(ABC):
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
         """Everything the platform and the store keep on disk or show to others: (name, bytes)."""
 
+    def pending_job(self, sdk: PlatformSDK) -> Job | None:
+        """A counted job that waits for something; None where every job starts at once."""
+        del sdk
+        return None
+
     def submission_steps(self) -> Mapping[str, str]:
         """Steps inside this platform's `submit`: name -> Python text that makes the process that
         runs it die there. `sdk` is defined.

@@ -201,6 +201,18 @@ class TestLogs:
 
 
 class TestCancel:
+    def test_pending(self, lab: Lab) -> None:
+        sdk = lab.sdk()
+        job = lab.pending_job(sdk)
+        if job is None:
+            pytest.skip("this platform starts every job at once")
+        status = sdk.get_job_status(job.id)
+        assert status.status == "Pending"
+        assert status.message, "why it waits must be said"
+        assert job.cancel()
+        assert job.status == "Canceled"
+        assert lab.starts_of(job.id) == 0
+
     def test_running(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("echo up; sleep 600"))
