@@ -30,7 +30,7 @@ from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite, for the e
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `docs`
 
-from docs.examples.shell_lab import ShellLab  # noqa: E402
+from docs.examples.shell_lab import ShellLab
 
 SOURCE = Path(tao_sdk.__file__).parents[1]
 _END = "--- end of this command ---"
@@ -65,7 +65,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for name in (setting.name, *setting.aliases):
             monkeypatch.delenv(name, raising=False)
     home, tools = tmp_path / "home", tmp_path / "tools"
-    (home / "work").mkdir(parents=True)
+    (home / "project").mkdir(parents=True)
     tools.mkdir()
     (tools / "tao-sdk").write_text(f'#!/bin/sh\nexec {sys.executable} -m tao_sdk.cli "$@"\n')
     (tools / "tao-sdk").chmod(0o755)
@@ -81,7 +81,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "TZ": "UTC",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(home / "work")
+    monkeypatch.chdir(home / "project")
     yield home
     end_all_jobs(tmp_path)
     for name in set(os.environ) - before:

@@ -17,14 +17,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `bench`
 
-from bench import chart, report  # noqa: E402
-from bench.__main__ import CASES  # noqa: E402
-from bench.driver import Driver  # noqa: E402
-from bench.harness import Case, Contender, Measurement, Result, Sample, measure  # noqa: E402
-from bench.isolation import clean_environment  # noqa: E402
-from bench.peers import OURS, PEERS, Peer, provide  # noqa: E402
-from bench.targets import Verdict, judge  # noqa: E402
-from bench.text import duration  # noqa: E402
+from bench import chart, report
+from bench.__main__ import CASES
+from bench.driver import Driver
+from bench.harness import Case, Contender, Measurement, Result, Sample, measure
+from bench.isolation import clean_environment
+from bench.peers import OURS, PEERS, Peer, provide
+from bench.targets import Verdict, judge
+from bench.text import duration
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 

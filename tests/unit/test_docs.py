@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `docs`
 
-from docs import generate, seeds  # noqa: E402
-from docs.seed_lines import DOCUMENTS, SEED_LINES, WORK  # noqa: E402
+from docs import generate, seeds
+from docs.seed_lines import DOCUMENTS, SEED_LINES, WORK
 
 PAGES = list(generate.pages())
 each_page = pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `tao-sdk` with these arguments (default: those of the process); returns its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     # Log lines and file names may hold anything; a character that the terminal lacks is no error.
+    # (Typed as TextIO; what Python puts there can be reconfigured.)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     session = Session()

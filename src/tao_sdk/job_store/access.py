@@ -165,7 +165,7 @@ class MemoryAccess:
         self,
         deadline: Deadline,  # noqa: ARG002 - nobody to wait for
         *,
-        writing: bool,  # noqa: ARG002
+        writing: bool,  # noqa: ARG002 - nobody to keep out
     ) -> Iterator[sqlite3.Connection]:
         yield self._connection
 

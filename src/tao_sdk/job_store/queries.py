@@ -110,7 +110,7 @@ def list_query(
     arms, arguments = [], []
     for state in statuses:
         arm = conditions if state is None else [*conditions, "status = ?"]
-        arms.append(f"SELECT * FROM jobs WHERE {' AND '.join(arm)}")  # noqa: S608
+        arms.append(f"SELECT * FROM jobs WHERE {' AND '.join(arm)}")
         arguments += values if state is None else [*values, state]
     # Arms instead of IN (...): SQLite merges arms that are ordered already, but would sort IN.
     query = f"{' UNION ALL '.join(arms)} ORDER BY seq DESC LIMIT ?" if arms else ""
@@ -118,7 +118,7 @@ def list_query(
 
 
 def active_query(backend_type: str | None) -> tuple[str, list[Any]]:
-    query = f"SELECT * FROM jobs WHERE {ACTIVE}"  # noqa: S608
+    query = f"SELECT * FROM jobs WHERE {ACTIVE}"
     return (
         (query, []) if backend_type is None else (f"{query} AND backend_type = ?", [backend_type])
     )
@@ -126,7 +126,7 @@ def active_query(backend_type: str | None) -> tuple[str, list[Any]]:
 
 def events_query(job_id: str | None, after: int, limit: int) -> tuple[str, list[Any]]:
     chosen, values = ("", []) if job_id is None else ("AND job_id = ?", [job_id])
-    query = f"SELECT * FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?"  # noqa: S608
+    query = f"SELECT * FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?"
     return query, [after, *values, checked_limit(limit)]
 
 

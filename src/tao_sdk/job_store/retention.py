@@ -102,7 +102,7 @@ class Retention(Queries):
 def _delete(connection: sqlite3.Connection, job_ids: Iterable[str]) -> None:
     for chunk in chunks(job_ids):
         connection.execute(
-            f"DELETE FROM jobs WHERE job_id IN ({placeholders(chunk)})",  # noqa: S608
+            f"DELETE FROM jobs WHERE job_id IN ({placeholders(chunk)})",
             chunk,
         )
 
@@ -110,7 +110,7 @@ def _delete(connection: sqlite3.Connection, job_ids: Iterable[str]) -> None:
 def _prunable(connection: sqlite3.Connection, before: datetime | None, keep: int) -> list[str]:
     ended = select_all(
         connection,
-        f"SELECT job_id, updated_at FROM jobs WHERE NOT ({ACTIVE}) ORDER BY seq DESC",  # noqa: S608
+        f"SELECT job_id, updated_at FROM jobs WHERE NOT ({ACTIVE}) ORDER BY seq DESC",
     )
     doomed = dict.fromkeys(
         row["job_id"]
@@ -146,7 +146,7 @@ def _by_job(
 ) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     ids = [row["job_id"] for row in jobs]
-    query = f"SELECT * FROM {table} WHERE job_id IN ({placeholders(ids)}) ORDER BY {order}"  # noqa: S608
+    query = f"SELECT * FROM {table} WHERE job_id IN ({placeholders(ids)}) ORDER BY {order}"
     for row in select_all(connection, query, ids):
         found.setdefault(row["job_id"], []).append(row)
     return found

@@ -31,7 +31,7 @@ _SUBMITTING = "submitting"
 _SUBMITTED = "submitted"
 _REJECTED = "rejected"
 
-UNSETTLED_QUERY = f"SELECT * FROM jobs WHERE {UNSETTLED} AND backend_type = ? ORDER BY seq"  # noqa: S608
+UNSETTLED_QUERY = f"SELECT * FROM jobs WHERE {UNSETTLED} AND backend_type = ? ORDER BY seq"
 
 
 class Submissions(StoreBase):

@@ -106,7 +106,8 @@ class Submitter:
             if not self._settle_doubt(plan, error):
                 raise
         except BaseException as interrupt:
-            # Ctrl-C between here and the platform: tell the caller which job it was about.
+            # Ctrl-C between here and the platform: tell the caller which job it was about. The
+            # attributes are the contract's; no exception type declares them.
             interrupt.tao_job_id = plan.job_id  # type: ignore[attr-defined]
             interrupt.tao_launch_uncertain = not self._settled_after(interrupt, plan)  # type: ignore[attr-defined]
             raise

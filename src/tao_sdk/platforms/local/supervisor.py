@@ -126,7 +126,7 @@ class Supervisor:
 
     @property
     def _lease_folder(self) -> leases.GpuLeases:
-        assert self._shared is not None, "prepare_leases comes first"  # noqa: S101
+        assert self._shared is not None, "prepare_leases comes first"  # noqa: S101 - our own mistake
         return self._shared
 
     def _wait_for_gpus(self) -> bool:
