@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tao_sdk.errors import CredentialError, TaoError, ValidationError
@@ -208,8 +208,7 @@ class Job:
         self.status = status.status
 
 
-@dataclass(frozen=True)
-class JobUri:
+class JobUri(NamedTuple):
     """The address of a job: which platform, which id, which store."""
 
     platform: str

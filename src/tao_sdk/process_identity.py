@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -117,22 +119,22 @@ def _start_time_from_ps(pid: int) -> str | None:
     return None if not state or state.startswith("Z") else started.strip()
 
 
-def group_alive(group: int) -> bool:
-    """Does any process of this process group still run? Zombies do not count.
+def session_of(pid: int) -> int | None:
+    """The session to which a process belongs; None when it is gone."""
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
 
-    Signal 0 alone cannot tell: it also reaches zombies, which stay for ever in containers whose
+
+def session_members(session: int) -> list[int]:
+    """The running processes of a session, whatever groups they are in. Zombies do not count.
+
+    A signal 0 could not tell: it reaches zombies, too, which stay for ever in containers whose
     first process does not reap them.
     """
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # other users' processes, or (on macOS) nothing but zombies: look closer
-    if not _LINUX:
-        states = _ps("-o", "stat=", "-g", str(group)).split()
-        return any(not state.startswith("Z") for state in states)
-    return bool(group_members(group))
+    found = [pid for pid in _all_processes() if session_of(pid) == session]
+    return [pid for pid in found if start_time(pid) is not None]
 
 
 def signal_group(group: int, number: int) -> None:
@@ -142,11 +144,30 @@ def signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def group_members(group: int) -> list[int]:
-    """The running processes of a group (Linux; elsewhere nothing can be said)."""
-    if not _LINUX:
-        return []
-    return [int(e.name) for e in os.scandir("/proc") if _group_of(e.name) == group]
+def signal_if(is_meant: Callable[[], bool], pid: int, number: int) -> bool:
+    """Signal a process if it is the one that is meant; False when it is not, or gone.
+
+    The process is pinned before the question is asked: should its number become another's in
+    between, the signal goes nowhere.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except (AttributeError, OSError):  # another system, or a container that forbids the call
+        if is_meant():
+            os.kill(pid, number)
+            return True
+        return False
+    try:
+        if not is_meant():
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:
@@ -158,15 +179,9 @@ def has_variable(pid: int, name: str, value: str) -> bool:
     return f"{name}={value}".encode() in environment.split(b"\0")
 
 
-def _group_of(pid: str) -> int | None:
-    if not pid.isdigit():
-        return None
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, _parent, group = stat.rpartition(")")[2].split()[:3]
-    return None if state in ("Z", "X") else int(group)
+def _all_processes() -> list[int]:
+    names = os.listdir("/proc") if _LINUX else _ps("-A", "-o", "pid=").split()  # noqa: PTH208 - thousands of names, each looked at once
+    return [int(name) for name in names if name.isdigit()]
 
 
 def _ps(*words: str) -> str:

@@ -10,7 +10,8 @@ import sys
 from tao_sdk.process_identity import (
     Fate,
     ProcessIdentity,
-    group_alive,
+    session_members,
+    signal_if,
     start_time,
     this_host,
 )
@@ -30,14 +31,43 @@ def test_a_zombie_is_gone() -> None:
     )
     identity = ProcessIdentity(this_host(), process.pid, start_time(process.pid) or "")
     assert identity.fate is Fate.ALIVE
-    assert group_alive(process.pid)
+    assert session_members(process.pid) == [process.pid]
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, not yet reaped
     os.killpg(process.pid, 0)  # the zombie still answers
     assert identity.fate is Fate.GONE
-    assert not group_alive(process.pid)
+    assert session_members(process.pid) == []
     process.wait()
-    assert not group_alive(process.pid)
+    assert session_members(process.pid) == []
+
+
+def test_a_session_has_members_in_all_its_groups() -> None:
+    program = (
+        "import os, sys; os.fork() or os.setpgid(0, 0); os.write(1, b'%d\\n' % os.getpid());"
+        "sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    both = {int(process.stdout.readline()), int(process.stdout.readline())}
+    assert process.pid in both
+    assert set(session_members(process.pid)) == both
+    assert len({os.getpgid(pid) for pid in both}) == 2
+    process.communicate()
+
+
+def test_only_the_process_that_is_meant_gets_the_signal() -> None:
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert not signal_if(lambda: False, process.pid, signal.SIGKILL)
+    assert process.poll() is None
+    assert signal_if(lambda: True, process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not signal_if(lambda: True, process.pid, signal.SIGKILL), "gone"
 
 
 def test_a_reused_number_is_another_process() -> None:

@@ -6,18 +6,18 @@ commit. None of them is used by two threads at a time: `Database` sees to that.
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tao_sdk.errors import StoreBusyError, StoreError
 from tao_sdk.job_store import schema
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.file_gate import FileGate
-from tao_sdk.job_store.network_lock import NetworkLock, Ticket
 from tao_sdk.job_store.store_file import (
     Mode,
     configure,
@@ -26,6 +26,9 @@ from tao_sdk.job_store.store_file import (
     make_private,
     read_header,
 )
+
+if TYPE_CHECKING:
+    from tao_sdk.job_store.network_lock import Ticket
 
 
 class Access(Protocol):
@@ -57,8 +60,9 @@ class LocalAccess:
         make_private(path)
         self._file = path.stat()
         self._connection = connect(path, "wal")
+        self._tenths_to_wait = -1
         try:
-            _wait_for_others(self._connection, deadline)
+            self._wait_for_others(deadline)
             if schema.needs_migration(self._connection, path):
                 with self._gate.held(deadline):
                     schema.migrate(self._connection)
@@ -69,13 +73,20 @@ class LocalAccess:
     @contextmanager
     def connection(self, deadline: Deadline, *, writing: bool) -> Iterator[sqlite3.Connection]:
         if not writing:
-            _wait_for_others(self._connection, deadline)
+            self._wait_for_others(deadline)
             yield self._connection
             return
         with self._gate.held(deadline):
             self._refuse_lost_file()
-            _wait_for_others(self._connection, deadline)
+            self._wait_for_others(deadline)
             yield self._connection
+
+    def _wait_for_others(self, deadline: Deadline) -> None:
+        """Let SQLite wait as long as the deadline allows; told only when that has changed."""
+        tenths = math.ceil(deadline.remaining * 10)
+        if tenths != self._tenths_to_wait:
+            self._connection.execute(f"PRAGMA busy_timeout = {tenths * 100}")
+            self._tenths_to_wait = tenths
 
     def _refuse_lost_file(self) -> None:
         # Writes to a deleted file would succeed and be lost.
@@ -107,6 +118,8 @@ class NetworkAccess:
     survives_fork = True
 
     def __init__(self, path: Path, deadline: Deadline) -> None:
+        from tao_sdk.job_store.network_lock import NetworkLock  # few stores need it
+
         self._path = path
         self._lock = NetworkLock(path)
         self._ticket: Ticket | None = None
@@ -185,7 +198,3 @@ def _create_if_missing(path: Path, mode: Mode) -> None:
             f"{path} was created in {header.mode} mode by another process just now: "
             "use the same TAO_SDK_STORE_MODE everywhere"
         )
-
-
-def _wait_for_others(connection: sqlite3.Connection, deadline: Deadline) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {int(deadline.remaining * 1000)}")

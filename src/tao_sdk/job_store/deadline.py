@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tao_sdk import settings
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(NamedTuple):
     """A moment of the monotonic clock, and the patience it came from."""
 
     at: float

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import StoreError, ValidationError
@@ -24,8 +24,7 @@ class ForeignFolderError(StoreError, PermissionError):
     """The state folder belongs to another user."""
 
 
-@dataclass(frozen=True)
-class StatePaths:
+class StatePaths(NamedTuple):
     """The files that belong to one `state_file`."""
 
     json: str

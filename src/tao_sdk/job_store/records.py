@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tao_sdk.errors import JobExistsError, ValidationError
 from tao_sdk.job_store.base import StoreBase
@@ -29,8 +28,7 @@ from tao_sdk.models import JobState, utc_now, validate_job_id
 _MAY_GET_BACKEND_STATUS = (JobState.PENDING.value, JobState.RUNNING.value)
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(NamedTuple):
     """The columns that a caller of the reference's API may set."""
 
     job_id: str
@@ -54,7 +52,7 @@ class _Record:
         """The checked values of the row; raises before anything is written."""
         now = utc_now()
         return {
-            **self.__dict__,
+            **self._asdict(),
             "job_id": validate_job_id(self.job_id),
             "status": checked_status(self.status),
             "parent_job_id": self.parent_job_id or None,

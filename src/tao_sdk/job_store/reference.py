@@ -6,13 +6,12 @@ The source is opened read-only and never written. A job that our store has alrea
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tao_sdk.errors import ForeignStoreError, ValidationError
@@ -27,7 +26,8 @@ from tao_sdk.job_store.statements import (
 )
 from tao_sdk.models import JobState, utc_now, validate_job_id
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import logging
 
 _TEXT_COLUMNS = (
     "network_arch",
@@ -46,6 +46,12 @@ _NUMBER_COLUMNS = ("step_id", "last_epoch")
 _STATES = frozenset(state.value for state in JobState)
 
 
+def log() -> logging.Logger:
+    import logging  # here, because there is hardly ever anything to say
+
+    return logging.getLogger(__name__)
+
+
 class References(StoreBase):
     """Imports from NVIDIA's SDK."""
 
@@ -55,7 +61,7 @@ class References(StoreBase):
             state = json.loads(Path(path).read_text(encoding="utf-8"))
             jobs = [job for job in state["active_jobs"] if isinstance(job, dict)]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.info("no jobs imported from %s: %s", path, error)
+            log().info("no jobs imported from %s: %s", path, error)
             return 0
         with self._database.write() as connection:
             return len(_insert_absent(connection, jobs, str(path)))
@@ -141,7 +147,7 @@ def _columns(job: Mapping[str, Any], origin: str) -> Row | None:
     try:
         job_id = validate_job_id(str(job.get("job_id", "")))
     except ValidationError as error:
-        _log.warning("%s: a job was not imported: %s", origin, error)
+        log().warning("%s: a job was not imported: %s", origin, error)
         return None
     now = utc_now()
     created_at = str(job.get("created_at") or now)

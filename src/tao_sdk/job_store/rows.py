@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import TERMINAL_STATES, JobState
@@ -16,8 +15,7 @@ Row = dict[str, Any]
 JSON_COLUMNS = ("specs", "native", "request", "failure")
 
 
-@dataclass(frozen=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job about to be handed to its platform."""
 
     job_id: str
@@ -42,8 +40,7 @@ class NewJob:
     message: str = ""
 
 
-@dataclass(frozen=True)
-class Confirmation:
+class Confirmation(NamedTuple):
     """The platform has accepted a job, under these names."""
 
     job_id: str
@@ -52,8 +49,7 @@ class Confirmation:
     message: str = ""
 
 
-@dataclass(frozen=True)
-class StatusUpdate:
+class StatusUpdate(NamedTuple):
     """What was learnt about a job. None keeps what is known."""
 
     job_id: str
@@ -100,7 +96,9 @@ def _canonical(text: str) -> str:
 
 def storable(value: Any) -> Any:
     """Text that SQLite can hold: bytes of a log that were no UTF-8 become question marks."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-8", "replace").decode("utf-8")
 
 
 def checked_status(status: str) -> str:

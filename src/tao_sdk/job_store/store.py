@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +12,9 @@ from tao_sdk.job_store.lineage import Lineage
 from tao_sdk.job_store.observations import Observations
 from tao_sdk.job_store.paths import state_paths
 from tao_sdk.job_store.records import Records
-from tao_sdk.job_store.reference import References
+from tao_sdk.job_store.reference import References, log
 from tao_sdk.job_store.retention import Retention
 from tao_sdk.job_store.submissions import Submissions
-
-_log = logging.getLogger(__name__)
 
 _MEMORY = ":memory:"
 
@@ -46,7 +43,7 @@ class JobStore(Records, Submissions, Observations, Retention, Lineage, Reference
                 store.import_reference(paths.reference, once=True)
             except ForeignStoreError as error:
                 # A file that is not ours must not stand in the way of our own jobs.
-                _log.warning("%s", error)
+                log().warning("%s", error)
         return store
 
     @property

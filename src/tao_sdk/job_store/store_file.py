@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from tao_sdk import settings
@@ -37,8 +36,7 @@ _WAL_FORMAT = b"\2"
 _SIDECARS = ("-wal", "-shm", "-journal")
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What the first bytes of a store say."""
 
     mode: Mode

@@ -158,7 +158,7 @@ class Submissions(StoreBase):
 def _intent(job: NewJob) -> Row:
     now = utc_now()
     return {
-        **job.__dict__,
+        **job._asdict(),
         "job_id": validate_job_id(job.job_id),
         "parent_job_id": job.parent_job_id or None,
         "specs": encode(job.specs, "specs"),

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -29,7 +28,6 @@ from tao_sdk.errors import (
     SubmissionRejectedError,
     SubmissionUncertainError,
 )
-from tao_sdk.failures import ErrClass, Evidence, explain
 from tao_sdk.job_store import JobStore, NewJob
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.process_identity import Fate, ProcessIdentity
@@ -63,6 +61,8 @@ class Submitter:
         """Submit many plans; returns what went wrong, by job id. One bad job stops no other."""
         if not plans:
             return {}
+        from concurrent.futures import ThreadPoolExecutor
+
         self._backend.prepare()
         self._store.begin_submissions([self._new_job(plan) for plan in plans])
         workers = min(self._backend.submit_parallelism, len(plans))
@@ -160,7 +160,7 @@ class Submitter:
 
     def _record(self, job_id: str, submission: Submission | None) -> None:
         if submission is None:
-            failure = explain(Evidence(never_started=True, reason=NEVER_SUBMITTED))
+            failure = _explain_no_start(NEVER_SUBMITTED)
             self._store.reject_submission(job_id, message=NEVER_SUBMITTED, failure=failure)
             return
         confirmed = self._store.confirm_submission(
@@ -182,8 +182,11 @@ class Submitter:
 
     def _reject(self, job_id: str, error: BaseException, status: str = "Error") -> None:
         reason = f"not submitted: {error or type(error).__name__}"
-        failure = explain(Evidence(never_started=True, reason=reason))
+        failure = _explain_no_start(reason)
         if isinstance(error, CapacityError):
+            from tao_sdk.failures import ErrClass
+
+            # Whatever words the platform has for it.
             failure["err_class"] = ErrClass.CAPACITY.value
             failure["suggestion"] = "wait for GPUs (when_busy='wait'), or ask for fewer"
         self._store.reject_submission(job_id, message=reason, failure=failure, status=status)
@@ -215,6 +218,12 @@ class Submitter:
             base_checkpoint=request.base_checkpoint,
             message="being submitted",
         )
+
+
+def _explain_no_start(reason: str) -> dict[str, Any]:
+    from tao_sdk.failures import Evidence, explain  # most submissions need no explanation
+
+    return explain(Evidence(never_started=True, reason=reason))
 
 
 def _owner_is_gone(row: Mapping[str, Any]) -> bool:

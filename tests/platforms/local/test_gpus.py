@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
-from tao_sdk.platforms.local.gpus import Gpu, choose, discover, parse_nvidia_smi, pretend, restrict
+from tao_sdk.platforms.gpus.discovery import (
+    Gpu,
+    choose,
+    discover,
+    parse_nvidia_smi,
+    pretend,
+    restrict,
+)
 
-SMI = """0, GPU-5a1f0c2e-0000-1111-2222-333344445555, NVIDIA H200
-1, GPU-6b2f0c2e-0000-1111-2222-333344445555, NVIDIA H200, odd name
+SMI = """0, GPU-5a1f0c2e-0000-1111-2222-333344445555, 40000, NVIDIA H200
+1, GPU-6b2f0c2e-0000-1111-2222-333344445555, 3, NVIDIA H200, odd name
 """
 
 
@@ -33,6 +40,7 @@ def test_nvidia_smi_is_read() -> None:
     assert [gpu.index for gpu in gpus] == ["0", "1"]
     assert gpus[0].key == "GPU-5a1f0c2e-0000-1111-2222-333344445555"
     assert gpus[1].model == "NVIDIA H200, odd name"
+    assert [gpu.used_mib for gpu in gpus] == [40000, 3]
     assert parse_nvidia_smi("No devices were found\n") == []
 
 

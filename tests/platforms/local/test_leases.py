@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.platforms.local.leases import GpuLeases, is_held, release
+from tao_sdk.platforms.gpus.leases import GpuLeases, is_held, release
 
 KEYS = ["a", "b", "c"]
 
 HOLDER = """
 import sys
-from tao_sdk.platforms.local.leases import GpuLeases
+from tao_sdk.platforms.gpus.leases import GpuLeases
 leases = GpuLeases(sys.argv[1])
 ticket = leases.join_queue("holder", ["a", "b", "c"]) if sys.argv[2] == "ticket" else None
 taken = {} if ticket else leases.try_take(["a", "b", "c"], int(sys.argv[2]), None)
@@ -159,8 +159,8 @@ def test_a_held_file_tells_that_its_holder_lives(tmp_path: Path) -> None:
     path.touch()
     assert not is_held(path)
     program = (
-        "import sys; from pathlib import Path; from tao_sdk.platforms.local.leases import hold\n"
-        f"hold(Path({str(path)!r})); print(flush=True); sys.stdin.read()"
+        "import os, sys; from tao_sdk.platforms.gpus.leases import lock\n"
+        f"lock(os.open({str(path)!r}, os.O_WRONLY)); print(flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

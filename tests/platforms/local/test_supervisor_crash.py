@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tao_sdk import LocalSDK
-from tao_sdk.job_store import NewJob
+from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.local import transport
-from tao_sdk.platforms.local.launch import JobFolder, Launch
+from tao_sdk.platforms.local import spawner
+from tao_sdk.platforms.local.launch import JobFolder
 from tao_sdk.process_identity import ProcessIdentity
+
+START = """
+import sys
+sys.path.append(sys.argv[1])
+from tao_sdk.platforms.local import spawner_process, supervisor
+{fault}
+spawner_process.main()
+"""
+
+
+def inject(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Let supervisors that are started from now on have this fault."""
+    monkeypatch.setattr(spawner, "_START", START.format(fault=fault))
+
 
 # Dies instead of writing down the state (or right after writing it).
 DYING = """
-import os, signal, sys
-from tao_sdk.platforms.local import supervisor
+import os, signal
 real = supervisor.Supervisor._write_state
 def write_state(self, phase, message):
-    if sys.argv[2] == "after":
+    if {moment!r} == "after":
         real(self, phase, message)
-    if phase == sys.argv[1]:
+    if phase == {phase!r}:
         os.kill(os.getpid(), signal.SIGKILL)
-    if sys.argv[2] == "before":
+    if {moment!r} == "before":
         real(self, phase, message)
 supervisor.Supervisor._write_state = write_state
-supervisor.main()
 """
 
 
 @pytest.mark.parametrize(
     ("phase", "moment", "started", "state"),
     [
-        ("starting", "before", False, "Error"),
-        ("starting", "after", False, "Error"),
         ("running", "before", False, "Error"),
         ("running", "after", False, "Error"),
         ("done", "before", True, "Complete"),
@@ -45,42 +54,69 @@ supervisor.main()
     ],
 )
 def test_nothing_runs_that_is_not_written_down(
-    sdk: LocalSDK, tmp_path: Path, phase: str, moment: str, started: bool, state: str
+    sdk: LocalSDK,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+    moment: str,
+    started: bool,
+    state: str,
 ) -> None:
+    inject(monkeypatch, DYING.format(phase=phase, moment=moment))
     mark = tmp_path / "started"
-    plan = sdk.plan(command=f"touch {mark}", gpu_count=0)
-    launch, _staged = plan.payload
-    assert isinstance(launch, Launch)
-    folder = JobFolder(Path(launch.folder))
-    sdk.backend.prepare()
-    folder.path.mkdir(parents=True)
-    sdk.store.begin_submissions(
-        [
-            NewJob(
-                job_id=plan.job_id,
-                network_arch="",
-                action="",
-                workspace_id="",
-                backend_type="local",
-                token=launch.token,
-                owner="",
-                native=plan.intent,
-                results_dir=plan.results_dir,
-            )
-        ]
-    )
-    subprocess.run([sys.executable, "-c", DYING, phase, moment], input=launch.dumps(), check=False)
-    claim = eventually(folder.read_claim)
+    job = sdk.create_job(command=f"touch {mark}", gpu_count=0)
+    claim = JobFolder(sdk.work_dir / "jobs" / job.id).read_claim()
+    assert claim is not None
     supervisor = ProcessIdentity.parse(claim["supervisor"])
     assert supervisor is not None
     eventually(lambda: not supervisor.alive)
-    assert sdk.wait(plan.job_id, timeout=60).status == state
+    assert job.wait(timeout=60).status == state
     assert mark.exists() is started
+
+
+NOT_SECURED = """
+import os, signal
+supervisor.Supervisor._secure_claim = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_runs_before_the_claim_is_on_the_disk(
+    sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut could undo the claim, and the store would then say "never submitted"."""
+    inject(monkeypatch, NOT_SECURED)
+    mark = tmp_path / "started"
+    job = sdk.create_job(command=f"touch {mark}", gpu_count=0)
+    assert job.wait(timeout=60).status == "Error"
+    assert not mark.exists()
+
+
+CLAIM = """
+import os, signal
+real = supervisor.Supervisor.claim
+def claim(self):
+    if {moment!r} == "after":
+        real(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+supervisor.Supervisor.claim = claim
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_before_it_has_answered(
+    sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    inject(monkeypatch, CLAIM.format(moment=moment))
+    mark = tmp_path / "started"
+    with pytest.raises(SubmissionRejectedError, match="did not start: it was killed"):
+        sdk.create_job(command=f"touch {mark}", gpu_count=0)
+    [job] = sdk.list_jobs()
+    assert job.status == "Error"
+    assert not mark.exists()
 
 
 FULL_DISK = """
 import errno
-from tao_sdk.platforms.local import supervisor
 supervisor._FULL_DISK_SECONDS = 0.01
 real, failures = supervisor._write, []
 def write(path, value):
@@ -89,16 +125,13 @@ def write(path, value):
         raise OSError(errno.ENOSPC, "No space left on device")
     real(path, value)
 supervisor._write = write
-supervisor.main()
 """
 
 
 def test_a_full_disk_at_the_end_does_not_change_the_outcome(
     sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        transport, "_START", f"import sys; sys.path.append(sys.argv[1])\n{FULL_DISK}"
-    )
+    inject(monkeypatch, FULL_DISK)
     job = sdk.create_job(command="true", gpu_count=0)
     assert job.wait(timeout=60).status == "Complete"
 
@@ -109,7 +142,7 @@ def test_a_full_disk_does_not_cost_a_cancelled_job_its_grace(
     full = FULL_DISK.replace(
         'value.get("phase") == "done"', 'value.get("message") == "being cancelled"'
     )
-    monkeypatch.setattr(transport, "_START", f"import sys; sys.path.append(sys.argv[1])\n{full}")
+    inject(monkeypatch, full)
     job = sdk.create_job(
         command='trap "echo saved; exit 0" TERM; echo up; while :; do sleep 0.05; done', gpu_count=0
     )
@@ -120,38 +153,32 @@ def test_a_full_disk_does_not_cost_a_cancelled_job_its_grace(
 
 
 LATE = """
-import os, sys, time
-from tao_sdk.platforms.local import supervisor
+import os, time
 real = supervisor.Supervisor.claim
 def claim(self):
-    while not os.path.exists(sys.argv[2]):
+    while not os.path.exists({go!r}):
         time.sleep(0.01)
     return real(self)
 supervisor.Supervisor.claim = claim
-supervisor.main()
 """
 
 
 def test_a_supervisor_that_comes_after_the_fence_gives_up(
     sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed client, slow supervisor, quick reconciliation: the job never runs."""
+    """Interrupted client, slow supervisor, quick reconciliation: the job never runs."""
     mark, go = tmp_path / "started", tmp_path / "go"
+    inject(monkeypatch, LATE.format(go=str(go)))
     plan = sdk.plan(command=f"touch {mark}", gpu_count=0)
-    launch, _staged = plan.payload
+    launch, staged = plan.payload
     sdk.backend.prepare()
-    Path(launch.folder).mkdir(parents=True)
-    late = subprocess.Popen(
-        [sys.executable, "-c", LATE, "x", str(go)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert late.stdin is not None
-    assert late.stdout is not None
-    late.stdin.write(launch.dumps())
-    late.stdin.close()
-    settled = sdk.backend.settle([JobRef(plan.identity, plan.intent, plan.results_dir)])
-    assert settled == {plan.job_id: None}
-    go.touch()
-    late.stdout.read()  # its end: the supervisor has given up
-    late.wait()
+    with ThreadPoolExecutor(1) as client:
+        submission = client.submit(sdk.backend.transport.spawn, launch, staged)
+        eventually(JobFolder.of(launch).supervisor_log.exists)
+        settled = sdk.backend.settle([JobRef(plan.identity, plan.intent, plan.results_dir)])
+        assert settled == {plan.job_id: None}
+        go.touch()
+        with pytest.raises(SubmissionRejectedError):
+            submission.result(timeout=60)
     assert not mark.exists()
     assert not Path(launch.folder).exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk import settings
 from tao_sdk.errors import (
@@ -14,7 +14,6 @@ from tao_sdk.errors import (
     UnsupportedError,
     ValidationError,
 )
-from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import (
     Artefact,
@@ -26,15 +25,19 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
-from tao_sdk.platforms.local import gpus as machine
 from tao_sdk.platforms.local import logs
 from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
 from tao_sdk.platforms.local.transport import LocalTransport, reaching, read_records
 from tao_sdk.platforms.request import JobRequest, Option, check_gpu_ids, check_text, one_of
+from tao_sdk.platforms.staged_data import stop_seconds
 from tao_sdk.process_identity import this_host
 from tao_sdk.result_record import ResultRecord, shim_argv
 from tao_sdk.secrets import PLACEHOLDER, redact
+
+if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
+    from tao_sdk.platforms.gpus import discovery as machine
 
 # The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
 _LONGEST_ARGUMENT = 120_000
@@ -119,7 +122,7 @@ class LocalBackend(Backend):
             gpu_keys=[gpu.key for gpu in usable],
             lease_folder=settings.get("TAO_GPU_LEASE_DIR"),
             when_busy=request.options["when_busy"],
-            grace_seconds=settings.get_seconds("TAO_GRACE_SECONDS"),
+            grace_seconds=stop_seconds(request.command),
         )
         results = str(results_root / identity.job_id)
         return Plan(
@@ -140,6 +143,7 @@ class LocalBackend(Backend):
 
     def prepare(self) -> None:
         self.transport.make_root(self.root)
+        self.transport.make_ready()
 
     def submit(self, plan: Plan) -> Submission:
         pid = self.transport.spawn(*plan.payload)
@@ -179,6 +183,8 @@ class LocalBackend(Backend):
             )
 
     def evidence(self, job: JobRef) -> Evidence:
+        from tao_sdk.failures import Evidence, ReplicaEvidence
+
         [seen] = self._scan([job])
         if seen.unreachable:
             raise BackendUnreachableError(seen.unreachable)
@@ -276,12 +282,7 @@ def local_path(path: str) -> Path:
         return Path(path).expanduser()
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
-    if scheme == "s3":
-        settings.require("ACCESS_KEY", "SECRET_KEY", purpose=f"reading {path}")
-    raise UnsupportedError(
-        f"{path}: the local platform of this version reads files of this machine only "
-        "(a path, or file://)"
-    )
+    raise UnsupportedError(f"{path}: neither a path of this machine, file:// nor a store we know")
 
 
 def _local(job: JobRef) -> LocalJob:
@@ -350,6 +351,8 @@ def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
         )
     if request.gpu_count == 0 and not ids:
         return [], 0
+    from tao_sdk.platforms.gpus import discovery as machine  # jobs without GPUs do not need it
+
     found = machine.discover()
     per_node = len(found) // request.num_nodes if request.gpu_count == -1 else request.gpu_count
     if ids:

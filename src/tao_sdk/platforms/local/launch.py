@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import socket
+
+_umask_lock = threading.Lock()
 
 
 class DamagedFileError(Exception):
@@ -29,6 +36,8 @@ class Launch(NamedTuple):
     lease_folder: str
     when_busy: str
     grace_seconds: float
+    umask: int = 0o077
+    """The caller's, when it submits."""
 
     def __repr__(self) -> str:
         return f"Launch({self.job_id})"  # the environment is nobody's business
@@ -36,10 +45,13 @@ class Launch(NamedTuple):
     def dumps(self) -> bytes:
         return json.dumps(self._asdict()).encode() + b"\n"
 
+    @staticmethod
+    def is_whole(text: bytes) -> bool:
+        """False for a document that was cut off: its client died while sending it."""
+        return text.endswith(b"\n")
+
     @classmethod
     def loads(cls, text: bytes) -> Launch:
-        if not text.endswith(b"\n"):
-            raise ValueError("the launch document was cut off: its client died while sending it")
         return cls(**json.loads(text))
 
 
@@ -56,6 +68,10 @@ class JobFolder(NamedTuple):
     """The files of one job. The supervisor writes them, clients read them."""
 
     path: Path
+
+    @classmethod
+    def of(cls, launch: Launch) -> JobFolder:
+        return cls(Path(launch.folder))
 
     @property
     def root(self) -> Path:
@@ -92,7 +108,8 @@ class JobFolder(NamedTuple):
         return _read_json(self.state)
 
     def read_claim(self) -> dict[str, Any] | None:
-        return _read_json(self.claim)
+        """{} for a claim that the machine did not get onto its disk before it went down."""
+        return _read_json(self.claim, if_empty={})
 
 
 class LocalJob(NamedTuple):
@@ -106,7 +123,7 @@ class LocalJob(NamedTuple):
     """The machine on which it was submitted."""
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The file's content; None without a file."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -114,6 +131,8 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return None
     except UnicodeDecodeError as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
+    if not text and if_empty is not None:
+        return if_empty
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -123,6 +142,15 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return value
 
 
+def read_all(channel: socket.socket) -> bytes:
+    """What the other side sends until its end, expected or not."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):  # it ended, and did not read everything
+        while part := channel.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read; on the disk when this returns."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -130,3 +158,17 @@ def write_private(path: Path, text: str) -> None:
         out.write(text)
         out.flush()
         os.fsync(descriptor)
+
+
+def current_umask() -> int:
+    """The mask of this process."""
+    with contextlib.suppress(FileNotFoundError), open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    # Elsewhere it can be read only by setting it: private for the moment, should another thread
+    # make a file just then.
+    with _umask_lock:
+        mask = os.umask(0o077)
+        os.umask(mask)
+    return mask

@@ -1,4 +1,4 @@
-"""The processes of a local job: one per node, each the leader of a group of its own."""
+"""The first processes of a local job: one per node, each the leader of a session of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from tao_sdk.process_identity import (
-    ProcessIdentity,
-    group_alive,
-    signal_group,
-    start_time,
-    this_host,
-)
+from tao_sdk.platforms.local.sessions import Session
+from tao_sdk.process_identity import ProcessIdentity, start_time, this_host
 
 # Python ignores these, and a program would inherit that.
 _RESET = ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD", "SIGINT")
@@ -23,13 +18,13 @@ _CANNOT_START = 126
 
 
 class Rank:
-    """One process of the job."""
+    """One node's part of the job: a process that we started, and whatever it started."""
 
     def __init__(self, number: int, pid: int, gpus: list[str]) -> None:
         self.number = number
-        self.pid = pid
         self.gpus = gpus
-        self.identity = str(ProcessIdentity(this_host(), pid, start_time(pid) or ""))
+        self.process = ProcessIdentity(this_host(), pid, start_time(pid) or "")
+        self.session = Session(self.process)
         self.exit_code: int | None = None
         self.ended_at = ""
 
@@ -37,7 +32,7 @@ class Rank:
         """Take note of the end of the process; True when it has just been noticed."""
         if self.exit_code is not None:
             return False
-        code = _exit_code_of(self.pid)
+        code = _exit_code_of(self.process.pid)
         if code is None:
             return False
         self.exit_code = code
@@ -46,17 +41,13 @@ class Rank:
 
     @property
     def alive(self) -> bool:
-        """Does anything of this rank still run? What it left in its group counts."""
-        return self.exit_code is None or group_alive(self.pid)
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.alive:
-            signal_group(self.pid, number)
+        """Does anything of this rank still run? What it left in its session counts."""
+        return self.exit_code is None or bool(self.session.members())
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "rank": self.number,
-            "process": self.identity,
+            "process": str(self.process),
             "gpus": self.gpus,
             "exit_code": self.exit_code,
             "ended_at": self.ended_at,
@@ -67,7 +58,7 @@ def _exit_code_of(pid: int) -> int | None:
     """The exit code of a child that has ended (128+n for a signal); None while it runs.
 
     The child is looked at, not reaped: as long as it is a zombie its number, which is also that of
-    its group, cannot become somebody else's, and a signal to the group cannot hit a stranger.
+    its session, cannot become somebody else's, and no signal to the session can hit a stranger.
     """
     if hasattr(os, "waitid"):
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -86,8 +77,8 @@ class Gate:
     """Holds new processes back until it is written down that they exist.
 
     Were the supervisor killed in between, they would read the gate's end and leave: nothing runs
-    that nobody knows of. And the supervisor opens it only when every process leads its own group,
-    so that no signal can miss one.
+    that nobody knows of. And the supervisor opens it only when every process leads its own
+    session, so that no signal can miss one.
     """
 
     def __init__(self) -> None:

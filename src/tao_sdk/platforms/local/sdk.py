@@ -36,6 +36,12 @@ class LocalSDK(PlatformSDK):
     def _make_backend(self) -> LocalBackend:
         return LocalBackend(self.work_dir)
 
+    def close(self) -> None:
+        """Stop watching and close the store. Jobs go on."""
+        if isinstance(backend := self.__dict__.get("backend"), LocalBackend):
+            backend.transport.close()
+        super().close()
+
     @property
     def work_dir(self) -> Path:
         """Where jobs and their results live."""

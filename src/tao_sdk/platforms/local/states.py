@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import MISSING, Observation
-from tao_sdk.process_identity import Fate, ProcessIdentity
+from tao_sdk.process_identity import Fate
 from tao_sdk.result_record import ResultRecord, first_failure
+
+# A claim without a state: the supervisor has not come any further yet.
+_CLAIMED: dict[str, Any] = {"phase": "starting", "message": "its supervisor has it"}
 
 _OUTCOMES = {
     "complete": JobState.COMPLETE,
@@ -25,8 +27,7 @@ _PHASES = {
 }
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """Everything that was read about one job at one moment."""
 
     claim: dict[str, Any] | None
@@ -48,7 +49,7 @@ def interpret(seen: Snapshot) -> Observation:
         return MISSING
     if seen.claim is None:
         return MISSING
-    state = seen.state or {"phase": "starting"}
+    state = seen.state or _CLAIMED
     if (
         state.get("phase") not in (*_PHASES, "done")
         or state.get("outcome", "error") not in _OUTCOMES
@@ -72,10 +73,9 @@ def interpret(seen: Snapshot) -> Observation:
     )
 
 
-def elsewhere(supervisor: ProcessIdentity) -> str:
-    """Why nothing can be said about a job of that supervisor."""
-    machine = supervisor.host.partition("/")[0]
-    return f"the job runs on {machine}, and this is another machine"
+def elsewhere(host: str) -> str:
+    """Why nothing can be said about a job of that machine."""
+    return f"the job runs on {host.partition('/')[0]}, and this is another machine"
 
 
 def _without_supervisor(seen: Snapshot, state: dict[str, Any]) -> Observation:

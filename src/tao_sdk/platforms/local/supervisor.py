@@ -1,9 +1,9 @@
 """The supervisor of one local job: a small process that outlives its client.
 
 It claims the job (exactly one supervisor can), waits for GPUs, starts one process per node in a
-group of its own, passes a cancellation on, and writes down what happened. It reads its orders from
-a pipe, so that no environment value ever touches a disk. Run by `transport.spawn`; it imports as
-little as possible, because every job pays for its start.
+session of its own, passes a cancellation on, and writes down what happened. Its orders come through
+a socket, so that no environment value ever touches a disk. Forked by the spawner, which imports as
+little as possible, because a client's first job waits for that.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import json
 import os
 import select
 import signal
-import sys
 import time
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tao_sdk.platforms.local import leases
+from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.local.launch import JobFolder, Launch, write_private
 from tao_sdk.platforms.local.ranks import Gate, Rank, start
+from tao_sdk.platforms.local.sessions import LEFTOVER_SECONDS, end_all
 from tao_sdk.process_identity import ProcessIdentity
 from tao_sdk.result_record import record_name
 
+if TYPE_CHECKING:
+    import socket
+
 _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
-_LEFTOVER_SECONDS = 2.0
-_UNKILLABLE_SECONDS = 5.0
 _FULL_DISK_SECONDS = 1.0
 _EVIDENCE_BYTES = 64 * 1024
 
@@ -41,9 +41,9 @@ class RefusedError(Exception):
 class Supervisor:
     """Carries one launch from claim to end."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, station: Station) -> None:
         self._launch = launch
-        self._folder = JobFolder(Path(launch.folder))
+        self._folder = JobFolder.of(launch)
         self._ranks: list[Rank] = []
         self._leases: dict[str, int] = {}
         self._port_lease: tuple[int, ...] = ()
@@ -52,28 +52,42 @@ class Supervisor:
         self._cancel_asked = False
         self._canceled = False
         self._state: dict[str, Any] = {
-            "supervisor": str(ProcessIdentity.current()),
+            "supervisor": station.identity,
             "nodes": launch.nodes,
         }
-        self._wake_read = _install_signal_pipe(self._on_terminate)
+        self._wake = station.wake
+        signal.signal(signal.SIGTERM, self._on_terminate)
 
     # ------------------------------------------------------------------ the job's way
 
     def claim(self) -> bool:
         """Become the only supervisor that may start this job."""
         draft = self._folder.path / f"claim.{os.getpid()}"
-        _write(draft, {"supervisor": self._state["supervisor"], "token": self._launch.token})
+        self._claim = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        claim = {"supervisor": self._state["supervisor"], "token": self._launch.token}
+        os.write(self._claim, json.dumps(claim).encode())
         # Locked for as long as this process lives: how it is known to live where its number means
         # nothing (another pid namespace of this machine).
-        leases.hold(draft)
+        leases.lock(self._claim)
         try:
             os.link(draft, self._folder.claim)
         except FileExistsError:
             return False
         finally:
             draft.unlink()
-        self._write_state("starting", "its supervisor has it")
         return True
+
+    def _secure_claim(self) -> None:
+        """On the disk before the job starts: no power cut may undo the claim on a job that ran.
+
+        Not before the client is told, who has it in the store: two waits for the disk are enough.
+        """
+        os.fsync(self._claim)
+        folder = os.open(self._folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def prepare_leases(self) -> None:
         """Find out what stands in the way of leases while the client still listens."""
@@ -109,13 +123,13 @@ class Supervisor:
                     self._write_state("running", "being cancelled")
                 self._end(self._ranks, self._launch.grace_seconds)
         # Background processes that the command left behind do not outlive the job.
-        self._end(self._ranks, min(_LEFTOVER_SECONDS, self._launch.grace_seconds))
+        self._end(self._ranks, min(LEFTOVER_SECONDS, self._launch.grace_seconds))
         self._conclude()
 
     def give_up(self, error: Exception) -> None:
         """Something went wrong here, not in the job: end it, and say so."""
         for rank in self._ranks:
-            rank.signal(signal.SIGKILL)
+            rank.session.kill()
         self._finish("error", f"its supervisor failed: {type(error).__name__}: {error}")
 
     # ------------------------------------------------------------------ GPUs
@@ -183,6 +197,7 @@ class Supervisor:
             self._ranks.append(Rank(number, pid, mine))
         gate.await_arrivals(launch.nodes)
         self._write_state("running", "")
+        self._secure_claim()
         gate.open(launch.nodes)
 
     def _meeting_port(self) -> str:
@@ -199,7 +214,8 @@ class Supervisor:
         failed = [rank for rank in ended if rank.exit_code]
         if failed and self._first_failure is None and not self._canceled:
             self._first_failure = min(failed, key=self._moment_of_record)
-        if ended:
+        # (The last one's end is written down with the job's.)
+        if ended and any(rank.exit_code is None for rank in self._ranks):
             with contextlib.suppress(OSError):  # a full disk; the end is written down anyway
                 self._write_state("running", self._state["message"])
 
@@ -212,18 +228,12 @@ class Supervisor:
             return float("inf")
 
     def _end(self, ranks: list[Rank], grace_seconds: float) -> None:
-        """SIGTERM, a grace period, SIGKILL; then a little patience with what cannot be killed."""
-        for rank in ranks:
-            rank.signal(signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while any(rank.alive for rank in ranks):
-            if time.monotonic() >= deadline:
-                for rank in ranks:
-                    rank.signal(signal.SIGKILL)
-            if time.monotonic() >= deadline + _UNKILLABLE_SECONDS:
-                return
+        def pause() -> None:
             self._wait_for_signal(_KILL_SECONDS)
             self._collect()
+
+        end_all([rank.session for rank in ranks], grace_seconds, pause)
+        self._collect()
 
     def _conclude(self) -> None:
         codes = [rank.exit_code or 0 for rank in self._ranks]
@@ -284,13 +294,13 @@ class Supervisor:
 
     # ------------------------------------------------------------------ signals and files
 
-    def _on_terminate(self) -> None:
+    def _on_terminate(self, *_: object) -> None:
         self._cancel_asked = True
 
     def _wait_for_signal(self, seconds: float | None) -> None:
-        ready, _, _ = select.select([self._wake_read], [], [], seconds)
+        ready, _, _ = select.select([self._wake], [], [], seconds)
         if ready:
-            os.read(self._wake_read, 4096)
+            os.read(self._wake, 4096)
 
     def _write_state(self, phase: str, message: str) -> None:
         self._state.update(
@@ -314,14 +324,21 @@ def rendezvous(rank: int, nodes: int, gpus: int, port: str) -> dict[str, str]:
     }
 
 
-def _install_signal_pipe(on_terminate: Callable[[], None]) -> int:
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: on_terminate())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return read_end
+class Station(NamedTuple):
+    """What a process needs to be a supervisor, whichever job it gets."""
+
+    identity: str
+    wake: int
+    """Becomes readable with every signal."""
+
+    @classmethod
+    def set_up(cls) -> Station:
+        wake, signalled = os.pipe()
+        os.set_blocking(signalled, False)
+        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return cls(str(ProcessIdentity.current()), wake)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -332,35 +349,28 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
-def _say(answer: dict[str, Any]) -> None:
-    """Tell the client, who may be gone by now."""
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(answer).encode() + b"\n")
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):
-        os.dup2(null, descriptor)
+def tell_client(channel: socket.socket, answer: dict[str, Any]) -> None:
+    """The one answer to a launch. The client may be gone by now."""
+    with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def main() -> None:
-    # The mask is inherited: a client that blocks signals must not make its jobs immortal.
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    launch = Launch.loads(sys.stdin.buffer.read())
-    if os.fork():
-        os._exit(0)  # the client waits for this one; the child goes on alone
-    supervisor = Supervisor(launch)
+def supervise(launch: Launch, station: Station, channel: socket.socket) -> None:
+    """Claim the job, say so, and carry it to its end."""
+    supervisor = Supervisor(launch, station)
     if not supervisor.claim():
-        _say({"rejected": "another supervisor has this job"})
+        tell_client(channel, {"rejected": "another supervisor has this job"})
         return
     try:
         supervisor.prepare_leases()
     except RefusedError as error:
-        _say({"refused": str(error)})
+        tell_client(channel, {"refused": str(error)})
         return
     except OSError as error:
         supervisor.give_up(error)
-        _say({"rejected": f"GPU leases cannot be kept: {error}"})
+        tell_client(channel, {"rejected": f"GPU leases cannot be kept: {error}"})
         return
-    _say({"claimed": os.getpid()})
+    tell_client(channel, {"claimed": os.getpid()})
     try:
         supervisor.run()
     except Exception as error:

@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tao_sdk
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.gpus.leases import is_held
 from tao_sdk.platforms.local.launch import (
     DamagedFileError,
     JobFolder,
     Launch,
     LocalJob,
     Staged,
+    current_umask,
     write_private,
 )
-from tao_sdk.platforms.local.leases import is_held
+from tao_sdk.platforms.local.sessions import Session, end_all
 from tao_sdk.platforms.local.states import Snapshot, elsewhere
 from tao_sdk.process_identity import (
     Fate,
     ProcessIdentity,
-    group_alive,
-    group_members,
-    has_variable,
     is_this_machine,
-    signal_group,
-    this_host,
+    signal_if,
 )
 from tao_sdk.result_record import ResultRecord, record_name
 
-# How long to go on killing what cannot be killed (a process stuck in the kernel).
-_UNKILLABLE_SECONDS = 5.0
+if TYPE_CHECKING:
+    from tao_sdk.platforms.local.spawner import Spawner
 
-_START = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from tao_sdk.platforms.local.supervisor import main; main()"
-)
+_KILL_SECONDS = 0.05
 
 
 class LocalTransport:
@@ -54,16 +46,30 @@ class LocalTransport:
     def __init__(self) -> None:
         self.calls = CallLog()
 
+    @functools.cached_property
+    def _spawner(self) -> Spawner:
+        # Loaded by the first job: those who only look at jobs need neither it nor subprocess.
+        from tao_sdk.platforms.local.spawner import Spawner
+
+        return Spawner()
+
     def make_root(self, root: Path) -> None:
         """Make the folder of all jobs, marked as such."""
         with reaching(root):
             _make_private(root)
             JobFolder(root / "jobs" / "any").root_marker.touch(mode=0o600)
 
+    def make_ready(self) -> None:
+        """Start the spawner while its first job is still being written down."""
+        try:
+            self._spawner.make_ready()
+        except OSError as error:
+            raise SubmissionRejectedError(f"no process can be started here: {error}") from error
+
     def spawn(self, launch: Launch, staged: Staged) -> int:
         """Start a supervisor and wait until it has claimed the job; returns its process id."""
         self.calls.record("spawn")
-        folder = JobFolder(Path(launch.folder))
+        folder = JobFolder.of(launch)
         _make_private(folder.path)
         for name, text in staged.files.items():
             path = folder.path / name
@@ -71,40 +77,33 @@ class LocalTransport:
             write_private(path, text)
         for results in staged.folders:
             results.mkdir(parents=True, exist_ok=True)
-        answer = self._start_supervisor(launch, folder)
+        answer = self._start_supervisor(launch)
         if "claimed" in answer:
             return int(answer["claimed"])
         if "refused" in answer:
-            shutil.rmtree(folder.path)
+            _remove_tree(folder.path)
             for results in reversed(staged.folders):
                 results.rmdir()
             raise CapacityError(f"{answer['refused']}; when_busy='wait' queues the job")
         raise SubmissionRejectedError(str(answer["rejected"]))
 
-    def _start_supervisor(self, launch: Launch, folder: JobFolder) -> dict[str, Any]:
-        package_parent = str(Path(tao_sdk.__file__).parent.parent)
-        errors = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            process = subprocess.Popen(
-                # -E -s -S: the supervisor's start must not depend on the job's environment.
-                [sys.executable, "-E", "-s", "-S", "-c", _START, package_parent],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd="/",
-                start_new_session=True,
-            )
-        finally:
-            os.close(errors)
-        answer, _ = process.communicate(launch.dumps())
+    def _start_supervisor(self, launch: Launch) -> dict[str, Any]:
+        answer = self._spawner.start(launch._replace(umask=current_umask()).dumps())
         if not answer:
-            said = folder.supervisor_log.read_text(encoding="utf-8", errors="replace").strip()
-            raise SubmissionRejectedError(
-                "the supervisor did not start: "
-                f"{said.splitlines()[-1] if said else 'it said nothing (is the disk full?)'}"
-            )
+            raise SubmissionRejectedError(f"the supervisor did not start: {self._why(launch)}")
         decoded: dict[str, Any] = json.loads(answer)
         return decoded
+
+    def _why(self, launch: Launch) -> str:
+        log = JobFolder.of(launch).supervisor_log
+        said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
+        said = said or self._spawner.last_words()
+        return said.splitlines()[-1] if said else "it was killed, and said nothing"
+
+    def close(self) -> None:
+        """Let go of the spawner. Jobs go on."""
+        if "_spawner" in self.__dict__:
+            self._spawner.close()
 
     def fence(self, jobs: Iterable[LocalJob]) -> dict[str, bool]:
         """By job id: True if a supervisor has the job; False if none ever will.
@@ -131,20 +130,13 @@ class LocalTransport:
             claim = job.folder.read_claim() or {}
             supervisor = ProcessIdentity.parse(claim.get("supervisor", ""))
             if supervisor is not None and supervisor.fate is Fate.UNKNOWN:
-                raise BackendUnreachableError(elsewhere(supervisor))
-            if _signal_exactly(supervisor, signal.SIGTERM):
-                return
-            groups = [rank.pid for rank in _ranks_of(job) if _still_runs(rank, job.job_id)]
-        for group in groups:
-            signal_group(group, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while groups := [group for group in groups if group_alive(group)]:
-            if time.monotonic() >= deadline:
-                for group in groups:
-                    signal_group(group, signal.SIGKILL)
-            if time.monotonic() >= deadline + _UNKILLABLE_SECONDS:
-                return
-            time.sleep(0.05)
+                raise BackendUnreachableError(elsewhere(supervisor.host))
+            if supervisor is not None and supervisor.fate is Fate.ALIVE:
+                pid = supervisor.pid
+                if signal_if(lambda: supervisor.alive, pid, signal.SIGTERM):
+                    return
+            sessions = _sessions_of(job)
+        end_all(sessions, grace_seconds, lambda: time.sleep(_KILL_SECONDS))
 
     def remove(self, job: LocalJob) -> None:
         """Remove a job's folders for good; one that is not there is fine."""
@@ -155,7 +147,7 @@ class LocalTransport:
                 if path.is_symlink():
                     raise BackendUnreachableError(f"{path} is a link now; not following it")
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(path)
+                    _remove_tree(path)
 
 
 @contextlib.contextmanager
@@ -202,7 +194,7 @@ def _fence_one(job: LocalJob) -> bool:
         # folder with the claim gone.
         abandoned = folder.path.with_name(f".abandoned-{job.job_id}")
         folder.path.rename(abandoned)
-    shutil.rmtree(abandoned, ignore_errors=True)
+    _remove_tree(abandoned, ignore_errors=True)
     with contextlib.suppress(OSError):
         job.results.rmdir()
     return False
@@ -210,6 +202,12 @@ def _fence_one(job: LocalJob) -> bool:
 
 def _make_private(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
+    import shutil  # here, because it brings every kind of compression with it
+
+    shutil.rmtree(path, ignore_errors)
 
 
 def read_records(job: LocalJob) -> list[ResultRecord]:
@@ -242,6 +240,8 @@ def _read(job: LocalJob) -> Snapshot:
     claim, state = folder.read_claim(), folder.read_state()
     if claim is None or (state or {}).get("phase") == "done":
         return Snapshot(claim, state)
+    if not claim and not is_this_machine(job.host):
+        return Snapshot(claim, state, unreachable=elsewhere(job.host))  # it may not have come here
     supervisor = ProcessIdentity.parse(str(claim.get("supervisor", "")))
     fate = supervisor.fate if supervisor else Fate.GONE
     if supervisor and fate is Fate.UNKNOWN and supervisor.same_boot:
@@ -250,46 +250,17 @@ def _read(job: LocalJob) -> Snapshot:
             return Snapshot(claim, state, lost=True)
         fate = Fate.ALIVE
     if supervisor and fate is Fate.UNKNOWN:
-        return Snapshot(claim, state, unreachable=elsewhere(supervisor))
+        return Snapshot(claim, state, unreachable=elsewhere(supervisor.host))
     if fate is not Fate.GONE:
         return Snapshot(claim, state, supervisor=fate)
     # Read again: between the two reads the supervisor may have finished properly.
     state = folder.read_state()
-    alive = tuple(_still_runs(rank, job.job_id) for rank in _ranks_of(job))
+    alive = tuple(bool(session.members()) for session in _sessions_of(job))
     records = tuple(read_records(job))
     return Snapshot(claim, state, job.nodes, fate, alive, records)
 
 
-def _ranks_of(job: LocalJob) -> list[ProcessIdentity]:
+def _sessions_of(job: LocalJob) -> list[Session]:
     ranks = (job.folder.read_state() or {}).get("ranks", [])
-    identities = (ProcessIdentity.parse(rank["process"]) for rank in ranks)
-    return [identity for identity in identities if identity is not None]
-
-
-def _still_runs(rank: ProcessIdentity, job_id: str) -> bool:
-    """The rank's first process, or anything that it left in its group, and nobody else's."""
-    if rank.fate is Fate.ALIVE:
-        return True
-    members = group_members(rank.pid) if rank.host == this_host() else []
-    return any(has_variable(pid, "TAO_JOB_ID", job_id) for pid in members)
-
-
-def _signal_exactly(process: ProcessIdentity | None, number: signal.Signals) -> bool:
-    """Signal this very process; False when it is gone (its number may belong to another)."""
-    if process is None or process.fate is not Fate.ALIVE:
-        return False
-    try:
-        if not hasattr(os, "pidfd_open"):
-            os.kill(process.pid, number)
-            return True
-        # The descriptor pins the process: checked again after opening, it cannot be another one.
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            if not process.alive:
-                return False
-            signal.pidfd_send_signal(descriptor, number)
-        finally:
-            os.close(descriptor)
-    except ProcessLookupError:
-        return False
-    return True
+    leaders = (ProcessIdentity.parse(rank["process"]) for rank in ranks)
+    return [Session(leader, job.job_id) for leader in leaders if leader is not None]

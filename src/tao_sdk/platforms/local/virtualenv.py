@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tao_sdk.platforms.local.backend import LocalBackend
 from tao_sdk.platforms.local.launch import Staged
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
-from tao_sdk.runner.spec_writer import dump_spec
+from tao_sdk.spec_files import dump_spec
 from tao_sdk.spec_serialization import normalize_specs
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -106,7 +105,7 @@ class VirtualEnvSDK(LocalSDK):
         python = self._interpreter()
         place = Path(cwd).expanduser() if cwd else Path.cwd()
         program = _check_script(script, place)
-        identity = JobIdentity(str(uuid.uuid4()), uuid.uuid4().hex)
+        identity = JobIdentity.new()
         results_root = self.work_dir / "results"
         results = results_root / identity.job_id
         folder = self.work_dir / "jobs" / identity.job_id

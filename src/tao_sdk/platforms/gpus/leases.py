@@ -127,9 +127,8 @@ class GpuLeases:
             os.close(descriptor)
 
 
-def hold(path: Path) -> None:
-    """Lock a file until this process ends."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def lock(descriptor: int) -> None:
+    """Hold a file for as long as this process has it open."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
 
-_QUERY = ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]
+QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,uuid,memory.used,name",
+    "--format=csv,noheader,nounits",
+)
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Gpu:
     index: str
     key: str
     model: str = ""
+    used_mib: int = 0
+    """Memory that somebody uses, inside our books or outside."""
 
 
 def discover() -> list[Gpu]:
@@ -27,6 +34,11 @@ def discover() -> list[Gpu]:
     gpus = pretend(pretended) if pretended else _ask_nvidia_smi()
     allowed = settings.process_environment().get("CUDA_VISIBLE_DEVICES")
     return gpus if allowed is None else restrict(gpus, allowed)
+
+
+def can_tell() -> bool:
+    """Does this machine know about its GPUs?"""
+    return bool(settings.get("TAO_LOCAL_GPUS")) or shutil.which(QUERY[0]) is not None
 
 
 def pretend(text: str) -> list[Gpu]:
@@ -39,9 +51,13 @@ def pretend(text: str) -> list[Gpu]:
 
 
 def parse_nvidia_smi(text: str) -> list[Gpu]:
-    """Read `index, uuid, name` lines."""
-    rows = [[part.strip() for part in line.split(",", 2)] for line in text.splitlines() if line]
-    return [Gpu(row[0], row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit()]
+    """Read `index, uuid, memory.used, name` lines."""
+    rows = [[part.strip() for part in line.split(",", 3)] for line in text.splitlines() if line]
+    return [
+        Gpu(row[0], row[1], row[3], int(row[2]) if row[2].isdigit() else 0)
+        for row in rows
+        if len(row) == 4 and row[0].isdigit()
+    ]
 
 
 def restrict(gpus: list[Gpu], visible: str) -> list[Gpu]:
@@ -57,7 +73,7 @@ def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int
         unknown = [name for name in gpu_ids if name not in by_name]
         if unknown:
             raise CapacityError(
-                f"gpu_ids: this machine has no GPU {', '.join(unknown)}; it has {_list(gpus)}"
+                f"gpu_ids: this machine has no GPU {', '.join(unknown)}; it has {list_of(gpus)}"
             )
         if len(gpu_ids) % nodes:
             raise ValidationError(
@@ -69,21 +85,23 @@ def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int
         return chosen
     if gpu_count * nodes > len(gpus):
         hint = "gpu_count=0 runs without" if not gpus else f"at most {len(gpus)} can be asked for"
+        wanted = gpu_count * nodes
         raise CapacityError(
-            f"gpu_count: {gpu_count * nodes} GPUs asked for, this machine has {_list(gpus)}; {hint}"
+            f"gpu_count: {wanted} GPUs asked for, this machine has {list_of(gpus)}; {hint}"
         )
     return gpus
 
 
-def _list(gpus: list[Gpu]) -> str:
+def list_of(gpus: Sequence[Gpu]) -> str:
+    """How many, and which, for a message."""
     return f"{len(gpus)} ({', '.join(gpu.index for gpu in gpus)})" if gpus else "none"
 
 
 def _ask_nvidia_smi() -> list[Gpu]:
-    if shutil.which(_QUERY[0]) is None:
+    if shutil.which(QUERY[0]) is None:
         return []
     try:
-        answer = subprocess.run(_QUERY, capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=30, check=False)
     except subprocess.TimeoutExpired as error:
         raise BackendUnreachableError("nvidia-smi did not answer within 30 s") from error
     if answer.returncode != 0:

@@ -1,0 +1,1 @@
+"""The GPUs of a machine: which there are, and who has them. Shared by platforms."""

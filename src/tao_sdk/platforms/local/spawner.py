@@ -1,0 +1,191 @@
+"""The client's side of its spawner, the process that forks supervisors for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import tao_sdk
+
+_START = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from tao_sdk.platforms.local.spawner_process import main; main()"
+)
+_PATIENCE_SECONDS = 5.0
+
+
+class Spawner:
+    """Hands launches to a spawner process, which is started when it is first needed.
+
+    Safe for threads: several launches may be on their way at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        _spawners.add(self)
+
+    def make_ready(self) -> None:
+        """Start the process now: it needs some time, and the caller may have things to do."""
+        with self._lock:
+            self._current()
+
+    def start(self, launch: bytes) -> bytes:
+        """Have a supervisor started for this launch; what it answers, b"" if it never did."""
+        ours, theirs = socket.socketpair()
+        _ends_of_supervisors.add(theirs)
+        with ours:
+            # It may end before it has read everything; and may have said why.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                with theirs:
+                    self._hand_over(theirs)
+                _send(ours, launch)
+            return _receive(ours)
+
+    def last_words(self) -> str:
+        """What the process said when it failed."""
+        with self._lock:
+            return "" if self._process is None else self._process.last_words()
+
+    def close(self) -> None:
+        """End the process. Supervisors live on, and the next launch starts another one."""
+        with self._lock:
+            self._drop()
+
+    def _hand_over(self, channel: socket.socket) -> None:
+        with self._lock:
+            try:
+                self._current().send(channel)
+            except (BrokenPipeError, ConnectionResetError):
+                # Killed since the last job. It got nothing of this one: another can have it.
+                self._drop()
+                self._current().send(channel)
+
+    def _current(self) -> _Process:
+        if self._process is None or self._process.standing != _standing():
+            self._drop()
+            self._process = _Process()
+            self._end_process = weakref.finalize(self, self._process.end)
+        return self._process
+
+    def _drop(self) -> None:
+        if self._process is not None:
+            self._end_process()
+            self._process = None
+
+    def _after_fork_in_child(self) -> None:
+        # Another thread of the parent may have held it.
+        self._lock = threading.Lock()
+        self._drop()
+
+
+class _Process:
+    """One spawner process, of the process that started it."""
+
+    def __init__(self) -> None:
+        self.standing = _standing()
+        self._client = os.getpid()
+        self._control, theirs = socket.socketpair()
+        try:
+            self._process = _popen(theirs)
+        except OSError:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+
+    def send(self, channel: socket.socket) -> None:
+        socket.send_fds(self._control, [b"."], [channel.fileno()])
+
+    def last_words(self) -> str:
+        errors = self._process.stderr
+        if errors is None:
+            return ""
+        os.set_blocking(errors.fileno(), False)  # it may live, and have nothing to say
+        return (errors.read() or b"").decode(errors="replace").strip()
+
+    def end(self) -> None:
+        """Close its control socket, which ends it. In a forked child: let go of the copy."""
+        self._control.close()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        if os.getpid() != self._client:
+            self._process.returncode = 0  # the parent's child: not ours to wait for
+            return
+        try:
+            self._process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:  # stopped, say; it holds nothing that could be lost
+            self._process.kill()
+            self._process.wait()
+
+
+def _popen(control: socket.socket) -> subprocess.Popen[bytes]:
+    package_parent = str(Path(tao_sdk.__file__).parent.parent)
+    return subprocess.Popen(
+        # -E -s -S: its start must not depend on the environment of jobs.
+        [sys.executable, "-E", "-s", "-S", "-c", _START, package_parent],
+        stdin=control.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _standing() -> tuple[object, ...]:
+    """Who and under which limits this process is.
+
+    A supervisor inherits it from its spawner, and a job from its supervisor; so whoever has
+    changed since needs another spawner. (What cannot be seen as cheaply, namespaces and control
+    groups, is as it was at the first job.)
+    """
+    return (
+        os.getpid(),
+        (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.getgroups()),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
+        [resource.getrlimit(limit) for limit in _LIMITS],
+    )
+
+
+_LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
+
+
+def _send(channel: socket.socket, launch: bytes) -> None:
+    channel.sendall(launch)
+    channel.shutdown(socket.SHUT_WR)
+
+
+def _receive(channel: socket.socket) -> bytes:
+    """The answer: a line. Its end is not the channel's, which a child that another thread forked
+    at the wrong moment may hold open for as long as it lives.
+    """
+    parts = []
+    with contextlib.suppress(ConnectionResetError):  # it ended, and did not read everything
+        while part := channel.recv(65536):
+            parts.append(part)
+            if part.endswith(b"\n"):
+                break
+    return b"".join(parts)
+
+
+_spawners: weakref.WeakSet[Spawner] = weakref.WeakSet()
+# In a forked child they would keep the parent from noticing that a supervisor died.
+_ends_of_supervisors: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _go_on_in_child() -> None:
+    for channel in list(_ends_of_supervisors):
+        channel.close()
+    for spawner in list(_spawners):
+        spawner._after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)
