@@ -20,6 +20,7 @@
     │   ├── CapacityError           not enough GPUs, now or ever
     │   ├── SubmissionRejectedError the platform refused the job; nothing runs
     │   └── SubmissionUncertainError we do not know yet whether the job was accepted
+    ├── StorageError                a store of data could not be asked, or has no such thing
     └── WaitTimeoutError            `wait(timeout=)` ran out (also a TimeoutError)
 
 Every message says what was wrong, where, and what to do.
@@ -110,6 +111,10 @@ class SubmissionUncertainError(PlatformError):
     def __init__(self, message: str, job_id: str) -> None:
         super().__init__(message)
         self.job_id = job_id
+
+
+class StorageError(TaoError):
+    """A store of data (S3, Hugging Face, NGC) could not be asked, or has no such thing."""
 
 
 class WaitTimeoutError(TaoError, TimeoutError):

@@ -21,10 +21,15 @@ RECORD_VERSION = 1
 # the shell had handed the code out before). The trap stands before the command starts; a signal
 # that comes in between is passed on as soon as there is someone to pass it to. `3<&0` keeps the
 # job's input: a background command would read /dev/null. The record is written to a temporary
-# name and renamed: it is whole or absent.
+# name and renamed: it is whole or absent. A command that writes a richer record itself, as the
+# runner does, leaves it under the name TAO_RUNNER_RECORD.<its exit code>. It is taken if that is
+# how the command ended: one that was killed later is not believed. What a killed attempt left
+# under such names (in a container the number of the shim is always 1) is removed before.
 SHIM = (
     'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
     'r="${NODE_RANK:-0}"; case "$r" in *[!0-9]*) r=0;; esac; '
+    'f="$d/tao_result.json"; [ "$r" = 0 ] || f="$d/tao_result.$r.json"; '
+    'if [ -n "$d" ]; then export TAO_RUNNER_RECORD="$f.$$"; rm -f "$f.$$".*; fi; '
     "s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
     'if [ "$TAO_GROUP_SIGNALS" ]; then trap : TERM INT HUP; "$@"; c=$?; else '
     """p=; n=0; k=; trap 'n=1; [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' TERM INT HUP; """
@@ -33,12 +38,11 @@ SHIM = (
     'while :; do n=0; wait "$p"; c=$?; case "$c" in 127|-1) c=${k:-$c};; esac; '
     '[ "$n" = 1 ] || break; k=$c; done; fi; '
     'if [ -n "$d" ] && mkdir -p "$d"; then '
-    'f="$d/tao_result.json"; [ "$r" = 0 ] || f="$d/tao_result.$r.json"; '
-    "printf "
+    '{ [ -f "$f.$$.$c" ] && mv -f "$f.$$.$c" "$f"; } || { printf '
     """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
     """"started_at":"%s","ended_at":"%s","host":"%s"}\\n' """
     '"$TAO_JOB_ID" "$r" "${TAO_ATTEMPT:-1}" "$c" "$s" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" '
-    '"$(uname -n)" > "$f.$$" && mv -f "$f.$$" "$f"; fi; exit "$c"'
+    '"$(uname -n)" > "$f.$$" && mv -f "$f.$$" "$f"; }; rm -f "$f.$$" "$f.$$".*; fi; exit "$c"'
 )
 
 

@@ -24,8 +24,8 @@ _SIGNATURE = re.compile(
     r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^&]",
     re.IGNORECASE,
 )
-# Refused only where it is one for certain: not a variable of the shell, filled in inside the job.
-_PASSWORD = re.compile(r"://([^/:@]*):(?!\$)[^/@]+@")
+# Refused only where it is one for certain: not a variable, which is filled in inside the job.
+_PASSWORD = re.compile(r"://(?:\$\{[^}]*\}|(?!\$\{)[^/:@])*:(?!\$)[^/@]+@")
 # Hidden wherever it may be one: a password may hold anything, up to the last @.
 _PERHAPS_PASSWORD = re.compile(r"://([^/:@]*):.+@")
 

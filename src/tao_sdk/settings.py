@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.secrets import Secret
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One environment variable."""
 
     name: str
@@ -56,6 +55,60 @@ _TABLE = (
     Setting("TAO_LOCAL_GPUS", "pretend that this machine has N GPUs (or the ids named, by comma)"),
     Setting("TAO_GPU_LEASE_DIR", "machine-wide folder of GPU leases", "/tmp/tao-gpu-leases"),  # noqa: S108 - shared by all users on purpose; opened without following links
     Setting("TAO_GRACE_SECONDS", "time between SIGTERM and SIGKILL when a job is cancelled", "10"),
+    # -- staging and delivery; those marked so are read in the job
+    Setting("TAO_BUNDLE_CODEC", "how the runner is packed: bz2, or zlib for odd images", "bz2"),
+    Setting(
+        "TAO_DELIVERY_SECONDS",
+        "how long the last results may be on their way after a job was stopped",
+        "120",
+        injected=True,
+    ),
+    Setting(
+        "TAO_SYNC_SECONDS",
+        "how often results are delivered while a job runs; 0 is at its end only",
+        "30",
+        injected=True,
+    ),
+    Setting(
+        "TAO_STAGE_WAIT_SECONDS",
+        "how long the ranks of a job wait for the one that stages",
+        "7200",
+        injected=True,
+    ),
+    Setting("TAO_TRANSFER_THREADS", "connections for data, at most", "16", injected=True),
+    Setting(
+        "TAO_TRANSFER_ATTEMPTS",
+        "how often a request for data is made, at most",
+        "10",
+        injected=True,
+    ),
+    Setting(
+        "TAO_STALL_SECONDS",
+        "after how long without a byte a connection for data is given up",
+        "60",
+        injected=True,
+    ),
+    Setting(
+        "TAO_WORK_ROOT",
+        "where a job without a persistent mount works",
+        "/results",
+        injected=True,
+    ),
+    Setting("TAO_AUTO_RESUME", "0: never go on from a checkpoint unasked", "1", injected=True),
+    # -- Docker
+    Setting("DOCKER_HOST", "the daemon: unix:///..., ssh://user@host or tcp://host:2376"),
+    Setting("DOCKER_CONTEXT", "a context of the Docker command line; DOCKER_HOST wins"),
+    Setting("DOCKER_TLS_VERIFY", "any value: tcp:// daemons must prove who they are"),
+    Setting("DOCKER_CERT_PATH", "folder of ca.pem, cert.pem and key.pem for tcp:// daemons"),
+    Setting("DOCKER_CONFIG", "folder of the Docker command line's configuration", "~/.docker"),
+    Setting("DOCKER_NETWORK", "network of job containers; made when missing", "tao_default"),
+    Setting("DOCKER_USERNAME", "user at nvcr.io, together with NGC_KEY", "$oauthtoken"),
+    Setting("DOCKER_PULL_POLICY", "when to pull images: missing, always or never", "missing"),
+    Setting(
+        "DOCKER_AUTO_REMOVE",
+        "true: containers are removed once their outcome and log are kept by us",
+        "false",
+    ),
     # -- storage and registries
     Setting("S3_BUCKET_NAME", "bucket for results", injected=True),
     Setting(
@@ -71,6 +124,13 @@ _TABLE = (
         secret=True,
         aliases=("AWS_SECRET_ACCESS_KEY",),
         obtain="shown once when the access key is created",
+    ),
+    Setting(
+        "AWS_SESSION_TOKEN",
+        "belongs to temporary S3 keys",
+        secret=True,
+        obtain="given out together with temporary keys",
+        injected=True,
     ),
     Setting(
         "S3_ENDPOINT_URL",
@@ -100,6 +160,7 @@ _TABLE = (
         injected=True,
     ),
     Setting("TAO_ATTEMPT", "1 for the first start of a job, 2 after a restart", injected=True),
+    Setting("TAO_RUNNER_RECORD", "between a job's shim and its runner", injected=True),
     Setting(
         "TAO_GROUP_SIGNALS",
         "set where the platform signals every process of a job, not only the first",
@@ -122,6 +183,7 @@ SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _TABLE}
 INJECTED_CREDENTIALS = {
     "ACCESS_KEY": "AWS_ACCESS_KEY_ID",
     "SECRET_KEY": "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN": "AWS_SESSION_TOKEN",
     "S3_ENDPOINT_URL": "AWS_ENDPOINT_URL",
     "CLOUD_REGION": "AWS_DEFAULT_REGION",
     "S3_BUCKET_NAME": "S3_BUCKET_NAME",

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.runner.spec_writer import CONFIG_FORMATS
+from tao_sdk.spec_files import CONFIG_FORMATS
 
 __all__ = [
     "SpecTypeError",

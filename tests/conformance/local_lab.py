@@ -35,6 +35,18 @@ class LocalLab(Lab):
     def job(self, script: str) -> dict[str, Any]:
         return {"command": script, "gpu_count": 0}
 
+    def data_job(self, script: str) -> dict[str, Any]:
+        return self.job(script)
+
+    def offer_data(self, name: str, data: bytes) -> str:
+        path = self.folder / "offered" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return f"file://{path}"
+
+    def read_result(self, job: Job, name: str) -> bytes:
+        return (Path(job.results_dir) / name).read_bytes()
+
     def counted_job(self, script: str) -> dict[str, Any]:
         return self.job(f'echo started >> "{self.starts}/$TAO_JOB_ID"; {script}')
 
@@ -56,16 +68,26 @@ class LocalLab(Lab):
         return waiting
 
     def submission_steps(self) -> dict[str, str]:
+        """The spawner starts while the row is written, so its own start is a step as well."""
         arm = (
-            "import os, signal, subprocess\n"
+            "import os, signal\n"
+            "from tao_sdk.platforms.local import spawner\n"
             "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
         )
-        cut = "subprocess.Popen.communicate = lambda self, data: (self.stdin.write({}), {}, die())"
+        send = "spawner._send = lambda channel, text: (channel.sendall({}), {}, die())"
         return {
-            "folders made": f"{arm}subprocess.Popen = die",
-            "supervisor started": f"{arm}subprocess.Popen.communicate = die",
-            "half the orders given": arm + cut.format("data[:100]", "self.stdin.flush()"),
-            "all orders given": arm + cut.format("data", "self.stdin.close()"),
+            "before the spawner starts": f"{arm}spawner._Process = die",
+            "spawner started": f"{arm}real = spawner._Process\n"
+            "spawner._Process = lambda: (real(), die())",
+            "folders made": f"{arm}spawner.Spawner.start = die",
+            "channel made": f"{arm}spawner.Spawner._hand_over = die",
+            "channel handed over": f"{arm}real = spawner.Spawner._hand_over\n"
+            "spawner.Spawner._hand_over = lambda *a: (real(*a), die())",
+            "half the orders given": arm + send.format("text[:100]", "None"),
+            "all but the last byte given": arm + send.format("text[:-1]", "None"),
+            "all orders given": arm + send.format("text", "channel.shutdown(1)"),
+            "answer read": f"{arm}real = spawner._receive\n"
+            "spawner._receive = lambda channel: (real(channel), die())",
         }
 
     def touch_result(self, job: Job, name: str) -> None:

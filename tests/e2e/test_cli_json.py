@@ -1,4 +1,4 @@
-"""Every document of `--json` has exactly the keys and types that docs/cli-json.md lists."""
+"""Documents of `--json` have exactly the keys and types that docs/reference/cli-json.md lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli_runner import PATIENCE, Cli, clean_cli, until
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli-json.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "cli-json.md"
 
 TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),

@@ -23,10 +23,11 @@ from bench.driver import Driver
 from bench.harness import Case, Contender, Measurement, Result, Sample, measure
 from bench.isolation import clean_environment
 from bench.peers import OURS, PEERS, Peer, provide
-from bench.targets import Verdict, judge
+from bench.targets import judge
 from bench.text import duration
+from bench.verdict import Verdict
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
+DOCUMENT = ROOT / "docs" / "explanation" / "benchmarks.md"
 
 
 def never() -> Sample:

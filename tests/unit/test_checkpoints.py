@@ -18,6 +18,7 @@ from tao_sdk.checkpoints import (
     get_checkpoint_path,
     is_checkpoint_file_name,
     iter_local_checkpoint_candidates,
+    remote_checkpoints,
     select_checkpoint_path,
 )
 
@@ -325,3 +326,19 @@ class TestSelection:
         assert chosen == select_checkpoint_path(candidates[::-1], epoch=epoch)
         if chosen is None:
             assert epoch is not None or not candidates
+
+
+def test_checkpoints_of_a_store_are_found_at_any_depth_with_their_whole_address() -> None:
+    """Lesson F13: one level deep, and bare names."""
+    stored = {
+        "train/epoch_002/model_epoch_002.pth": 10,
+        "train/model_epoch_001.pth": 10,
+        "train/cut_short_epoch_003.pth": 0,
+        "inputs/pretrained.pth": 10,
+        "status.json": 5,
+    }
+    assert remote_checkpoints("s3://bucket/results/job/", stored) == [
+        "s3://bucket/results/job/train/model_epoch_001.pth",
+        "s3://bucket/results/job/train/epoch_002",
+        "s3://bucket/results/job/train/epoch_002/model_epoch_002.pth",
+    ]

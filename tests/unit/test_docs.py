@@ -1,4 +1,4 @@
-"""The documentation is current: generated parts, links, names of tests and targets, seed lines."""
+"""The documentation is current: generated parts, snippets, links, names of tests, seed lines."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))  # for `docs`
 
 from docs import generate, seeds
 from docs.seed_lines import DOCUMENTS, SEED_LINES, WORK
+from docs.snippets import Snippet, snippets_of
 
 PAGES = list(generate.pages())
 each_page = pytest.mark.parametrize(
@@ -37,6 +38,70 @@ def test_a_generated_part_is_rewritten_in_place() -> None:
     assert generate.rewritten(once) == once
 
 
+# -- snippets: tests/e2e/test_docs_examples.py runs those that are to be run
+
+
+@each_page
+def test_every_snippet_is_run_or_says_why_not(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    snippets = snippets_of(text)
+    fences = re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)
+    assert len(fences) == 2 * len(snippets), "a block was overlooked"
+    loose = [f"line {s.line}: {s.language}" for s in snippets if not s.is_accounted_for]
+    assert loose == []
+
+
+@each_page
+def test_every_output_belongs_to_the_program_above(page: Path) -> None:
+    snippets = snippets_of(page.read_text(encoding="utf-8"))
+    for before, snippet in zip([None, *snippets], snippets, strict=False):
+        if snippet.is_compared:
+            assert before is not None, snippet.line
+            assert before.is_run, snippet.line
+            assert before.language == "python", snippet.line
+
+
+def test_every_page_of_examples_is_known_to_the_test_that_runs_them() -> None:
+    """The pages are found by rule, so that a new one cannot be forgotten."""
+    everything = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}
+    assert set(PAGES) == everything
+    assert ROOT / "README.md" in everything
+
+
+def test_how_a_snippet_is_read() -> None:
+    text = """
+```python
+1
+```
+
+<!-- not run: it is long -->
+
+~~~sh
+make all
+~~~
+
+<!-- generated: code a/b.py f -->
+
+```python
+def f(): ...
+```
+
+* a list
+  ```console
+  $ x
+  ```
+"""
+    assert snippets_of(text) == [
+        Snippet("python", "1\n", 3),
+        Snippet("sh", "make all\n", 9, "it is long"),
+        Snippet("python", "def f(): ...\n", 15, "a part of a/b.py"),
+        Snippet("console", "  $ x\n", 20),
+    ]
+    assert [s.is_run for s in snippets_of(text)] == [True, False, False, True]
+    assert not Snippet("bash", "rm -r x\n", 1).is_accounted_for
+    assert not Snippet("", "rm -r x\n", 1).is_accounted_for
+
+
 # -- what pages refer to
 
 
@@ -45,11 +110,12 @@ def without_code(text: str) -> str:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(
-        r"^#+ (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE
-    )
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The anchors of a page: of headings, as code hosts make them, and of docstrings."""
+    text = without_code(page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    docstrings = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(docstrings)
 
 
 @each_page
@@ -65,10 +131,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    names = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert [name for name in sorted(names) if f"]({name})" not in index] == []
+@pytest.mark.parametrize("part", ["how-to", "reference", "reference/api", "explanation"])
+def test_every_page_of_a_part_is_in_its_index(part: str) -> None:
+    """Readers on a code host have no navigation but this."""
+    index = (ROOT / "docs" / part / "index.md").read_text(encoding="utf-8")
+    names = {page.name for page in (ROOT / "docs" / part).glob("*.md")} - {"index.md"}
+    assert [name for name in sorted(names) if f"]({name}" not in index] == []
+
+
+def test_the_home_page_leads_to_the_four_parts() -> None:
+    home = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for part in ("tutorial", "how-to/index", "reference/index", "explanation/index"):
+        assert f"]({part}.md)" in home
 
 
 @each_page
@@ -119,9 +193,10 @@ def test_every_seed_line_is_proven_or_waits_for_known_work() -> None:
     assert max(titles.values()) == 1
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 9, 11, 17, 18, 20, 21, 25])
-def test_what_must_hold_today_has_a_proof(number: int) -> None:
-    assert seeds.find_proofs().get(f"000.{number}")
+def test_what_must_hold_today_has_a_proof() -> None:
+    proofs = seeds.find_proofs()
+    numbers = [1, 2, 3, 4, 6, 9, 11, 17, 18, 19, 20, 21, 22, 23, 25]
+    assert [number for number in numbers if not proofs.get(f"000.{number}")] == []
 
 
 def test_how_a_test_names_its_lines() -> None:

@@ -12,9 +12,8 @@ from tao_sdk.failures import ErrClass, Evidence
 from tao_sdk.failures.catalogue import BY_ID, CATALOGUE
 from tao_sdk.failures.cause import Cause, Standing, fill
 from tao_sdk.failures.judge import diagnose
-from tao_sdk.failures.markdown import catalogue_markdown
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "failures.md"
 
 # How evidence reaches causes whose sample is no log line.
 _SAMPLE_EXIT_CODE = {
@@ -26,6 +25,9 @@ _SAMPLE_EXIT_CODE = {
     "command-not-found": 127,
     "not-executable": 126,
     "arguments-wrong": 2,
+    "runner-no-python": 127,
+    "delivery-denied": 74,
+    "delivery-failed": 74,
 }
 
 each_cause = pytest.mark.parametrize("cause", CATALOGUE, ids=[cause.id for cause in CATALOGUE])
@@ -129,11 +131,7 @@ def test_long_values_are_cut() -> None:
 
 
 def test_the_documentation_shows_the_catalogue() -> None:
+    """That it is up to date is tested with the other generated parts."""
     text = PAGE.read_text(encoding="utf-8")
-    shown = text.partition("<!-- catalogue: begin -->\n")[2].partition("<!-- catalogue: end -->")[0]
-    wanted = catalogue_markdown()
-    stale = set(shown.splitlines()) ^ set(wanted.splitlines())
-    assert not stale, "put the output of catalogue_markdown() between the markers"
-    assert shown == wanted
     for cause in CATALOGUE:
-        assert f"| `{cause.id}`: " in shown
+        assert f"| `{cause.id}`: " in text

@@ -30,9 +30,6 @@ HERE = "tests/unit/test_lessons.py"
 
 # Work to come, and the module that will show that it is there.
 TO_COME = {
-    "runner": "tao_sdk.script_runner",
-    "storage": "tao_sdk.storage",
-    "docker": "tao_sdk.platforms.docker",
     "slurm": "tao_sdk.platforms.slurm",
     "kubernetes": "tao_sdk.platforms.kubernetes",
     "brev": "tao_sdk.platforms.brev",
@@ -127,8 +124,11 @@ LESSONS = {
     ),
     "E1": Lesson(
         "the whole spec is on the command line",
-        ("tests/unit/test_request.py::test_known_secrets_of_the_environment_are_refused",),
-        ("runner",),
+        (
+            "tests/unit/test_request.py::test_known_secrets_of_the_environment_are_refused",
+            "tests/runner/test_entrypoint_secrets.py"
+            "::test_secrets_are_seen_by_the_job_and_by_nobody_else",
+        ),
     ),
     "E6": Lesson(
         "run folders hold secrets and the whole packed command, readable by everybody",
@@ -201,8 +201,9 @@ LESSONS = {
         (
             "tests/unit/test_request.py::test_did_you_mean",
             f"{HERE}::test_inputs_and_outputs_are_keywords_everywhere",
+            "tests/runner/test_entrypoint_local.py::test_inputs_come_and_outputs_are_on_the_mount",
         ),
-        ("runner", "kubernetes", "brev"),
+        ("kubernetes", "brev"),
     ),
     "F11": Lesson(
         "no TTL, no resources; a deleted Job is Pending for ever",
@@ -212,13 +213,20 @@ LESSONS = {
     "F12": Lesson("gpu_count is ignored on Brev", (), ("brev",)),
     "F13": Lesson(
         "checkpoints are listed one level deep, as bare names, or not at all",
-        (f"{HERE}::test_checkpoints_are_whole_paths_from_any_depth",),
-        ("storage", "slurm"),
+        (
+            f"{HERE}::test_checkpoints_are_whole_paths_from_any_depth",
+            "tests/unit/test_checkpoints.py"
+            "::test_checkpoints_of_a_store_are_found_at_any_depth_with_their_whole_address",
+        ),
+        ("slurm",),
     ),
     "F14": Lesson(
         "credentials are demanded when an SDK is made, and never checked when needed",
-        (f"{HERE}::test_credentials_are_asked_for_when_they_are_needed",),
-        ("docker", "slurm", "kubernetes"),
+        (
+            f"{HERE}::test_credentials_are_asked_for_when_they_are_needed",
+            "tests/platforms/docker/test_docker_jobs.py::TestImages::test_refusals_of_the_registry",
+        ),
+        ("slurm", "kubernetes"),
     ),
     "F15": Lesson(
         "a job id may hold spaces, newlines and $(x)",

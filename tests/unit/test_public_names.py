@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
+import re
 import subprocess
 import sys
 
@@ -34,6 +36,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(answer.stdout.split())
 
 
+@pytest.mark.seed("000.1")
 def test_importing_loads_exactly_this() -> None:
     assert modules_loaded_by("import tao_sdk") == {"tao_sdk", "tao_sdk._version", "__future__"}
 
@@ -44,6 +47,21 @@ def test_every_public_name_needs_the_standard_library_only() -> None:
     packages = {name.partition(".")[0] for name in modules_loaded_by(statement)}
     foreign = {name for name in packages if name not in sys.stdlib_module_names}
     assert {name for name in foreign if not name.startswith("_")} == {"tao_sdk"}
+
+
+@pytest.mark.seed("000.1")
+def test_one_extra_brings_what_every_platform_needs() -> None:
+    metadata = importlib.metadata.metadata("tao-sdk")
+    needs: dict[str, set[str]] = {extra: set() for extra in metadata.get_all("Provides-Extra", [])}
+    for line in metadata.get_all("Requires-Dist", []):
+        package, _, condition = line.partition(";")
+        if extra := re.search(r"extra == .(\w+)", condition):
+            needs[extra[1]].add(package)
+    assert set(needs) >= {"local", "docker", "slurm", "kubernetes", "brev", "lepton"}
+    del needs["dev"]
+    everything = needs.pop("all")
+    assert everything == set().union(*needs.values())
+    assert everything
 
 
 def test_all_holds_the_references_names_and_ours() -> None:

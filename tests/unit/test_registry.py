@@ -15,7 +15,13 @@ from tao_sdk.platforms import registry
 def test_by_name() -> None:
     assert platforms.get("local") is tao_sdk.LocalSDK
     assert platforms.get("virtualenv") is tao_sdk.VirtualEnvSDK
-    assert {"local", "virtualenv"} <= set(platforms.names())
+    assert {"docker", "local", "virtualenv"} <= set(platforms.names())
+
+
+@pytest.mark.seed("004.7")
+@pytest.mark.parametrize("name", ["docker", "local-docker", "remote-docker"])
+def test_docker_by_any_of_its_names(name: str) -> None:
+    assert platforms.get(name).platform == registry.canonical(name) == "docker"
 
 
 def test_a_name_nobody_knows() -> None:

@@ -100,6 +100,53 @@ def test_other_ranks_have_records_of_their_own(shim: Shim) -> None:
     assert sorted(p.name for p in (shim.root / "j1").iterdir()) == ["tao_result.2.json"]
 
 
+def rich_record(code: int) -> str:
+    """A command that leaves a record of its own, as the runner does."""
+    record = {"version": 1, "job_id": "j1", "exit_code": code, "started_at": "", "ended_at": ""}
+    text = json.dumps({**record, "staged": {"files": 3}})
+    folder, file = '"${TAO_RUNNER_RECORD%/*}"', f'"$TAO_RUNNER_RECORD.{code}"'
+    return f"mkdir -p {folder}; echo '{text}' > {file}; "
+
+
+@pytest.mark.parametrize("rank", ["0", "2"])
+@pytest.mark.parametrize("group", ["", "1"])
+@pytest.mark.parametrize("code", [0, 7, 143])
+def test_a_richer_record_of_the_command_is_kept(
+    shim: Shim, code: int, group: str, rank: str
+) -> None:
+    env = {"TAO_GROUP_SIGNALS": group, "NODE_RANK": rank}
+    process = shim.start(rich_record(code) + f"exit {code}", **env)
+    process.communicate()
+    assert process.returncode == code
+    [path] = (shim.root / "j1").iterdir()
+    assert path.name == ("tao_result.json" if rank == "0" else "tao_result.2.json")
+    assert json.loads(path.read_text())["staged"] == {"files": 3}
+
+
+def test_a_richer_record_is_not_believed_when_the_command_was_killed_after_it(shim: Shim) -> None:
+    shim.start(rich_record(0) + "kill -9 $$").communicate()
+    [path] = (shim.root / "j1").iterdir()
+    assert shim.record().exit_code == 137
+    assert "staged" not in path.read_text()
+
+
+def test_a_richer_record_of_an_earlier_attempt_is_not_taken(shim: Shim) -> None:
+    """In a container the shim is always process 1: its number does not tell attempts apart."""
+    stale = 'touch "$TAO_RESULTS_ROOT/j1/tao_result.json.$$.137"; exec "$@"'
+    (shim.root / "j1").mkdir()
+    shim.shell = ["sh", "-c", stale, "earlier-attempt", *shim.shell]
+    shim.start("kill -9 $$").communicate()
+    assert shim.record().exit_code == 137
+
+
+@pytest.mark.parametrize("root", ["with space", "st*r", "quo'te"])
+def test_the_folder_may_have_any_name(shim: Shim, root: str) -> None:
+    shim.root = shim.root / root
+    shim.start(rich_record(4) + "exit 4").communicate()
+    [path] = (shim.root / "j1").iterdir()
+    assert json.loads(path.read_text())["staged"] == {"files": 3}
+
+
 def test_without_a_results_root_nothing_is_written(shim: Shim) -> None:
     process = shim.start("exit 2", TAO_RESULTS_ROOT="")
     process.communicate()

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tao_sdk.runner import spec_writer
-from tao_sdk.runner.spec_writer import CONFIG_FORMATS, dump_spec
+from tao_sdk.spec_files import CONFIG_FORMATS, dump_spec
 
 # The standard library reads TOML from Python 3.11 on.
 READABLE_FORMATS = [f for f in CONFIG_FORMATS if f != "toml" or sys.version_info >= (3, 11)]

@@ -1,4 +1,4 @@
-"""Jobs as JSON: the shapes of docs/cli-json.md."""
+"""Jobs as JSON: the shapes of docs/reference/cli-json.md."""
 
 from __future__ import annotations
 

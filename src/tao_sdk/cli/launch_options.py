@@ -43,6 +43,8 @@ class LaunchArguments:
     action: str | None
     parent: str | None
     option: tuple[str, ...]
+    input_: tuple[str, ...]
+    output: tuple[str, ...]
     command: str | None
     words: tuple[str, ...] = field(default=())
 
@@ -102,6 +104,21 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         metavar="KEY=VALUE",
         help="An option of the platform, e.g. when_busy=refuse; see: tao-sdk platforms.",
     ),
+    click.option(
+        "--input",
+        "input_",
+        multiple=True,
+        metavar="PATH=URI",
+        help="Bring the data at a URI (s3://, hf_model://, hf_dataset://, ngc://, file://) to an "
+        "absolute path of the job before the command starts.",
+    ),
+    click.option(
+        "--output",
+        multiple=True,
+        metavar="PATH[=URI]",
+        help="Deliver what the command writes to this absolute path: to the URI, or to where "
+        "the job's results go.",
+    ),
     click.option("-c", "--command", metavar="TEXT", help="A line for the shell, in one piece."),
     click.argument(
         "words",
@@ -122,7 +139,25 @@ def make_plan(session: Session, given: LaunchArguments) -> tuple[PlatformSDK, Pl
     if given.parent:
         keywords["parent_job_id"] = find_job(session, given.parent).job_id
     gpus = _default_gpus(session, sdk, keywords) if given.gpus is None else given.gpus
-    return sdk, sdk.plan(given.image, command, gpus, environment, **keywords)
+    inputs = _pairs(given.input_, "--input", "PATH=URI")
+    outputs = _pairs(given.output, "--output", "PATH or PATH=URI", bare=True)
+    plan = sdk.plan(given.image, command, gpus, environment, inputs, outputs, **keywords)
+    return sdk, plan
+
+
+def _pairs(
+    texts: Iterable[str], option: str, shape: str, *, bare: bool = False
+) -> dict[str, str | None]:
+    """Paths and URIs; a path alone has no URI."""
+    pairs: dict[str, str | None] = {}
+    for text in texts:
+        path, separator, uri = text.partition("=")
+        if not path or (not separator and not bare) or (separator and not uri):
+            raise click.BadParameter(f"{text!r} is not {shape}", param_hint=option)
+        if path in pairs:
+            raise click.BadParameter(f"{path} is given twice", param_hint=option)
+        pairs[path] = uri or None
+    return pairs
 
 
 def _command(session: Session, given: LaunchArguments) -> str | Sequence[str]:
@@ -182,7 +217,7 @@ def option_value(option: Option | None, text: str) -> Any:
 def _default_gpus(session: Session, sdk: PlatformSDK, keywords: Mapping[str, Any]) -> int:
     if not isinstance(sdk, LocalSDK) or keywords.get("gpu_ids"):
         return 1
-    from tao_sdk.platforms.local.gpus import discover
+    from tao_sdk.platforms.gpus.discovery import discover
 
     there = len(discover())
     session.out.note(

@@ -81,8 +81,11 @@ def command(
     With --watch a live table at a terminal, open jobs first; elsewhere a line for every job and
     every change.
     """
+    from tao_sdk.platforms.registry import canonical
+
+    stored_as = canonical(platform) if platform else None
     listing = Listing(
-        session, None if everything else limit, status, platform, not no_refresh, watch
+        session, None if everything else limit, status, stored_as, not no_refresh, watch
     )
     if watch:
         from tao_sdk.cli.live import watch_jobs

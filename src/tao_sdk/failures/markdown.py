@@ -11,7 +11,7 @@ _NAME = re.compile(r"\{(\w+)\}")
 
 
 def catalogue_markdown() -> str:
-    """One table per family: what `docs/failures.md` shows between its markers."""
+    """One table per family: a generated part of `docs/reference/failures.md`."""
     retriable = sum(cause.err_class.retriable for cause in CATALOGUE)
     parts = [f"{len(CATALOGUE)} causes, of which {retriable} are worth a retry (marked ↻)."]
     for name, family in FAMILIES.items():

@@ -20,12 +20,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from tao_sdk.failures import Evidence
+from tao_sdk.bundle.recognition import without_bundle
 from tao_sdk.models import JobState
 from tao_sdk.platforms.request import JobRequest, Option
 from tao_sdk.result_record import ResultRecord
+
+if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
 
 
 class CallLog:
@@ -53,20 +56,24 @@ class Transport(Protocol):
     calls: CallLog
 
 
-@dataclass(frozen=True)
-class JobIdentity:
+class JobIdentity(NamedTuple):
     """What a job is called before it exists: enough to find it again after a crash."""
 
     job_id: str
     token: str
+
+    @classmethod
+    def new(cls) -> JobIdentity:
+        import uuid  # here, because those who look at jobs need none
+
+        return cls(str(uuid.uuid4()), uuid.uuid4().hex)
 
     @property
     def name(self) -> str:
         return f"tao-job-{self.job_id}"
 
 
-@dataclass(frozen=True)
-class Artefact:
+class Artefact(NamedTuple):
     """One thing that a submission hands to the platform, secrets left out."""
 
     name: str
@@ -110,14 +117,14 @@ class Plan:
         if self.results_dir:
             parts.append(f"results: {self.results_dir}")
         for artefact in self.artefacts:
-            body = "\n".join(f"  {line}" for line in artefact.text.rstrip("\n").split("\n"))
+            text = without_bundle(artefact.text.rstrip("\n"))
+            body = "\n".join(f"  {line}" for line in text.split("\n"))
             parts.append(f"{artefact.name}:\n{body}")
         parts.extend(f"note: {warning}" for warning in self.warnings)
         return "\n".join(parts)
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """The platform has the job: its own name for it, and what is needed to find it."""
 
     backend_job_id: str
@@ -125,8 +132,7 @@ class Submission:
     message: str = ""
 
 
-@dataclass(frozen=True)
-class JobRef:
+class JobRef(NamedTuple):
     """A job as a backend needs to know it."""
 
     identity: JobIdentity
@@ -138,8 +144,7 @@ class JobRef:
         return self.identity.job_id
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """What the platform says about one job at one moment.
 
     `state` None means that the platform was reached and has no such job. `unreachable` means
@@ -166,8 +171,7 @@ class LogLine(NamedTuple):
     cursor: str
 
 
-@dataclass(frozen=True)
-class LogChunk:
+class LogChunk(NamedTuple):
     """Some lines of a log."""
 
     lines: tuple[LogLine, ...]

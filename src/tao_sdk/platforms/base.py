@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tao_sdk import settings
-from tao_sdk.checkpoints import iter_local_checkpoint_candidates
 from tao_sdk.errors import (
     BackendUnreachableError,
     JobNotFoundError,
@@ -25,7 +23,6 @@ from tao_sdk.errors import (
     ValidationError,
     WaitTimeoutError,
 )
-from tao_sdk.failures import Evidence, explain
 from tao_sdk.job_store import JobStore, StatusUpdate, decode, resolve_sdk_state_paths
 from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
 from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
@@ -37,6 +34,7 @@ from tao_sdk.platforms.observation import (
     update_from_observation,
 )
 from tao_sdk.platforms.request import build_request
+from tao_sdk.platforms.staged_data import stop_seconds, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
 
 if TYPE_CHECKING:
@@ -131,10 +129,7 @@ class PlatformSDK(ABC):
         """Exactly what `create_job` with the same arguments would run. Nothing is created."""
         options.pop("hooks", None)
         if inputs or outputs:
-            raise UnsupportedError(
-                "inputs= and outputs= need the in-container runner, which this version does not "
-                "have yet: stage the data inside the command"
-            )
+            command = with_data(command, inputs, outputs)
         request = build_request(
             self.backend.options,
             image=image,
@@ -144,8 +139,7 @@ class PlatformSDK(ABC):
             keywords={"workspace_id": self.default_workspace, **options},
             platform=self.platform,
         )
-        identity = JobIdentity(str(uuid.uuid4()), uuid.uuid4().hex)
-        return self.backend.plan(request, identity)
+        return with_payload(self.backend.plan(request, JobIdentity.new()))
 
     def submit(self, plan: Plan, hooks: Mapping[str, Any] | None = None) -> Job:
         """Run a plan. A plan can be submitted once."""
@@ -306,9 +300,17 @@ class PlatformSDK(ABC):
         return str(row["results_dir"]) if row else ""
 
     def get_checkpoints(self, job_id: str) -> list[str]:
-        """Paths of the checkpoints that the job has written so far, oldest first."""
+        """Paths or URIs of the checkpoints that the job has written so far, oldest first."""
+        from tao_sdk.checkpoints import iter_local_checkpoint_candidates, remote_checkpoints
+
         row = self.store.get_job(job_id)
-        if row is None or not row["local_results_dir"]:
+        if row is None:
+            return []
+        if row["results_dir"].startswith("s3://"):
+            from tao_sdk import storage
+
+            return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
+        if not row["local_results_dir"]:
             return []
         found = iter_local_checkpoint_candidates(row["local_results_dir"])
         return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
@@ -319,11 +321,24 @@ class PlatformSDK(ABC):
         return self.backend.replicas(job_ref(row)) if self._is_mine(row) and row else []
 
     def check_path(self, remote_path: str) -> bool:
-        """Is there such a path, seen from where jobs run?"""
+        """Is there such a path, seen from where jobs run, or such a URI?
+
+        What could not be asked is an error, never False.
+        """
+        if "://" in remote_path:
+            from tao_sdk import storage
+
+            if storage.is_remote(remote_path):
+                return storage.exists(remote_path)
         return self.backend.check_path(remote_path)
 
     def list_path(self, remote_path: str) -> list[str]:
-        """Names in a folder, seen from where jobs run."""
+        """Names in a folder, seen from where jobs run, or below a URI."""
+        if "://" in remote_path:
+            from tao_sdk import storage
+
+            if storage.is_remote(remote_path):
+                return storage.list_names(remote_path)
         return self.backend.list_path(remote_path)
 
     # ---------------------------------------------------------------- stopping, cleaning
@@ -339,7 +354,7 @@ class PlatformSDK(ABC):
         self.store.request_cancel(job_id)
         try:
             self.backend.cancel(job_ref(row))
-            limit = settings.get_seconds("TAO_GRACE_SECONDS") + 10
+            limit = stop_seconds(decode(row, "request").get("command", "")) + 10
             return self.wait(job_id, timeout=limit).terminal
         except (BackendUnreachableError, WaitTimeoutError):
             return False
@@ -424,6 +439,8 @@ class PlatformSDK(ABC):
 
     def _explain(self, row: Row) -> None:
         """Store the explanation of a failed job while its evidence is still there."""
+        from tao_sdk.failures import Evidence, explain
+
         try:
             evidence = self.backend.evidence(job_ref(row))
         except BackendUnreachableError:

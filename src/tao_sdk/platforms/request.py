@@ -6,27 +6,27 @@ be found wrong without touching the platform is found here, before anything exis
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from tao_sdk import settings
+from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
 from tao_sdk.models import validate_job_id
 from tao_sdk.secrets import ADDRESS_SECRETS, Secret, find_exposed, seal
 from tao_sdk.spec_serialization import normalize_specs
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # What the SDK itself says about a job cannot be contradicted by the job's environment.
 RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT", "TAO_GROUP_SIGNALS"})
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A keyword of `create_job`: what it means and how its value is checked.
 
     `check` returns the value in its final form or raises `ValidationError`.
@@ -38,14 +38,13 @@ class Option:
     default: Any = None
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(NamedTuple):
     """One job, as asked for. Environment values are secrets, the rest may be shown and stored."""
 
     command: str
     image: str = ""
     gpu_count: int = 1
-    env: Mapping[str, Secret] = field(default_factory=dict)
+    env: Mapping[str, Secret] = _NONE
     num_nodes: int = 1
     network_arch: str = ""
     action: str = ""
@@ -54,8 +53,8 @@ class JobRequest:
     base_checkpoint: str = ""
     plan_id: str = ""
     step_id: int = 0
-    specs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    specs: Mapping[str, Any] = _NONE
+    options: Mapping[str, Any] = _NONE
 
     def to_dict(self) -> dict[str, Any]:
         """What the store keeps: environment names, never values."""
@@ -218,14 +217,20 @@ def refuse_exposed_secrets(request: JobRequest, words: Iterable[str] = ()) -> No
                 f"{where} contains {name}, a credential that others could read there: pass it as "
                 f"env_vars={{'MY_URL': …}} and write \"$MY_URL\" in the command"
             )
+        inside = name if name in request.env else settings.INJECTED_CREDENTIALS.get(name, name)
         raise SecretExposureError(
             f"{where} contains the value of {name}, which others could read there: leave it out "
-            f'and let the program take "${name}" from its environment'
+            f'and let the program take "${inside}" from its environment '
+            f"(in a spec: ${{env:{inside}}})"
         )
 
 
 def _visible_texts(request: JobRequest) -> Iterable[tuple[str, str]]:
     yield "command", request.command
+    if carries_runner(request.command):
+        from tao_sdk.bundle.command import payload_of
+
+        yield from _texts_of("command", payload_of(request.command))
     yield "image", request.image
     for name in _TEXT_FIELDS:
         yield name, str(getattr(request, name))
@@ -237,7 +242,7 @@ def _visible_texts(request: JobRequest) -> Iterable[tuple[str, str]]:
 def _texts_of(where: str, value: Any) -> Iterable[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield f"{where}.{key}", str(key)
+            yield f"a key of {where}", str(key)  # not by its name, which may be the secret
             yield from _texts_of(f"{where}.{key}", item)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
@@ -277,6 +282,8 @@ def _check_env(env_vars: Mapping[str, str] | None) -> dict[str, str]:
 
 def _unknown_option(name: str, table: Mapping[str, Option], platform: str) -> UnknownOptionError:
     choices = sorted({*table, "image", "command", "gpu_count", "env_vars", "inputs", "outputs"})
+    import difflib  # here, because only mistakes need it
+
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return UnknownOptionError(

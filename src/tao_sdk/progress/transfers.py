@@ -6,7 +6,8 @@
                    "files_done":1,"files_total":4,"rate":1048576.0,"uri":"s3://bucket/data"}
 
 on a single line: the prefix, then one JSON object. `stage` is required; all counts are totals of
-the stage, not of one URI, and `rate` is in bytes per second. `docs/progress.md` has the rules.
+the stage, not of one URI, and `rate` is in bytes per second. The rules are in
+`docs/reference/progress.md`.
 """
 
 from __future__ import annotations

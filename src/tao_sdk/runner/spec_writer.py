@@ -1,71 +1,19 @@
-"""Write a spec as JSON, YAML or TOML with nothing but the standard library.
-
-The order of the keys is kept, and what the usual readers (`json.loads`, `yaml.safe_load`,
-`tomllib.loads`) make of the text equals the spec.
-"""
+"""Write a spec that the client has checked (`tao_sdk.spec_files`)."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 from typing import Any
 
-from .toml_writer import dump_toml
-from .yaml_writer import dump_yaml
 
+def spec_text(spec: dict[str, Any], config_format: str) -> str:
+    """The text of a spec file. Only the writer that a job needs travels with it."""
+    if config_format == "yaml":
+        from .yaml_writer import dump_yaml
 
-def _dump_json(spec: dict[str, Any]) -> str:
+        return dump_yaml(spec)
+    if config_format == "toml":
+        from .toml_writer import dump_toml
+
+        return dump_toml(spec)
     return json.dumps(spec, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-_WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "json": _dump_json,
-    "yaml": dump_yaml,
-    "toml": dump_toml,
-}
-CONFIG_FORMATS = tuple(_WRITERS)
-
-
-def dump_spec(spec: dict[str, Any], config_format: str) -> str:
-    """The text of a spec file; `config_format` is json, yaml or toml in any case."""
-    if not isinstance(config_format, str):
-        raise TypeError(f"config_format must be text, not {type(config_format).__name__}")
-    name = config_format.lower()
-    if name not in _WRITERS:
-        choices = ", ".join(CONFIG_FORMATS)
-        raise ValueError(f"config_format {config_format!r} is unknown: use one of {choices}")
-    if not isinstance(spec, dict):
-        raise TypeError(f"specs must be a dict, not {type(spec).__name__}")
-    _check(spec, "specs", allow_none=name != "toml")
-    return _WRITERS[name](spec)
-
-
-def _check(value: Any, where: str, allow_none: bool) -> None:
-    """Refuse, with its place, whatever would not read back as it is."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{where}: the key {key!r} is not text")
-            _check_text(key, where)
-            _check(item, f"{where}[{key!r}]", allow_none)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _check(item, f"{where}[{index}]", allow_none)
-    elif isinstance(value, str):
-        _check_text(value, where)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where}: {value!r} is not a finite number")
-    elif value is None:
-        if not allow_none:
-            raise TypeError(f"{where}: None cannot be written, as TOML has no null")
-    elif not isinstance(value, (bool, int)):
-        raise TypeError(f"{where}: {type(value).__name__} cannot be written to a spec file")
-
-
-def _check_text(text: str, where: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{where}: {text!r} is not valid Unicode text") from None

@@ -18,7 +18,7 @@ _OTHER = "nvidia-tao-sdk"
 """NVIDIA's distribution brings an import package of the same name."""
 
 EXTRAS = {
-    "docker": ("docker",),
+    "docker": ("docker", "urllib3"),
     "kubernetes": ("kubernetes",),
     "automl": ("optuna",),
     "web": ("starlette", "uvicorn"),

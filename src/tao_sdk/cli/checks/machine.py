@@ -13,9 +13,9 @@ from tao_sdk.cli.checks.state import usable_store
 from tao_sdk.cli.session import Place
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobState
-from tao_sdk.platforms.local.gpus import discover
+from tao_sdk.platforms.gpus.discovery import discover
+from tao_sdk.platforms.gpus.leases import GpuLeases
 from tao_sdk.platforms.local.launch import JobFolder, LocalJob
-from tao_sdk.platforms.local.leases import GpuLeases
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.local.states import interpret
 from tao_sdk.platforms.local.transport import LocalTransport

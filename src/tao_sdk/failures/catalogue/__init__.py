@@ -16,6 +16,7 @@ from tao_sdk.failures.catalogue import (
     python,
     scheduler,
     spec,
+    staging,
     storage,
 )
 from tao_sdk.failures.cause import Cause
@@ -31,6 +32,7 @@ FAMILIES: dict[str, ModuleType] = {
     "Spec and command line": spec,
     "Images and containers": image,
     "Credentials and hubs": hub,
+    "Staging and delivery": staging,
     "Schedulers": scheduler,
     "How it ended": endings,
 }

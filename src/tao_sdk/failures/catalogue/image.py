@@ -41,6 +41,7 @@ _UNREACHABLE = (
 _START = (
     r"exec: \"(?P<command>[^\"\n]{1,200})\": (?:executable file not found in \$PATH|"
     r"stat [^\n]{1,200}: no such file or directory)",
+    r"(?:^|\] )exec (?P<command>/[^\n ]{1,200}) failed: No such file or directory$",
 )
 
 CAUSES = (

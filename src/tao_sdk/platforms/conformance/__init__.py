@@ -17,6 +17,7 @@ from tao_sdk.platforms.conformance.durability import TestDurability, TestTruth
 from tao_sdk.platforms.conformance.lab import Lab, eventually
 from tao_sdk.platforms.conformance.lifecycle import (
     TestCancel,
+    TestData,
     TestEnvironment,
     TestLogs,
     TestOutcomes,
@@ -27,6 +28,7 @@ from tao_sdk.platforms.conformance.secrecy import TestHostileInput, TestSecrets
 __all__ = [
     "Lab",
     "TestCancel",
+    "TestData",
     "TestDurability",
     "TestEnvironment",
     "TestHostileInput",

@@ -98,6 +98,24 @@ class Lab(ABC):
         del sdk
         return None
 
+    def data_job(self, script: str) -> dict[str, Any] | None:
+        """Like `job`, with a Python for the runner; None where this lab has no such jobs."""
+        del script
+        return None
+
+    def offer_data(self, name: str, data: bytes) -> str:
+        """A URI under which such a job can stage these bytes."""
+        raise NotImplementedError
+
+    def read_result(self, job: Job, name: str) -> bytes:
+        """A file of the job's results."""
+        raise NotImplementedError
+
+    @property
+    def scratch(self) -> str:
+        """A folder, as such a job sees it, that is not its results folder."""
+        return str(self.folder / "scratch")
+
     def submission_steps(self) -> Mapping[str, str]:
         """Steps inside this platform's `submit`: name -> Python text that makes the process that
         runs it die there. `sdk` is defined.
@@ -121,15 +139,15 @@ class Lab(ABC):
             text=True,
         )
 
-    def run_python(self, source: str, *arguments: str) -> str:
+    def run_python(self, source: str, *arguments: str, seconds: float = 120) -> str:
         """Run such a program to its end and return what it printed."""
         process = self.start_python(source, *arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=seconds)
         assert process.returncode == 0, err
         return out
 
-    def run_python_json(self, source: str, *arguments: str) -> Any:
-        return json.loads(self.run_python(source, *arguments))
+    def run_python_json(self, source: str, *arguments: str, seconds: float = 120) -> Any:
+        return json.loads(self.run_python(source, *arguments, seconds=seconds))
 
 
 def visible_command_lines() -> str:

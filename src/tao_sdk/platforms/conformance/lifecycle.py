@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tao_sdk.errors import JobNotFoundError, UnknownOptionError, UnsupportedError, WaitTimeoutError
+from tao_sdk.errors import JobNotFoundError, UnknownOptionError, WaitTimeoutError
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance.lab import Lab, eventually, reference
 from tao_sdk.result_record import ResultRecord
@@ -298,10 +298,6 @@ class TestPlan:
             lab.sdk().create_job(**lab.job("true"), num_node=2)
         assert isinstance(caught.value, TypeError)
 
-    def test_inputs_and_outputs_are_in_the_signature(self, lab: Lab) -> None:
-        with pytest.raises(UnsupportedError, match="inputs"):
-            lab.sdk().create_job(**lab.job("true"), inputs={"/data": "s3://bucket/data"})
-
     def test_hooks_are_called(self, lab: Lab) -> None:
         called = threading.Event()
         seen: list[str] = []
@@ -326,3 +322,26 @@ class TestPlan:
             assert seen == ["10/10", job.id]
         finally:
             sdk.close()
+
+
+class TestData:
+    # seed 000.10
+    def test_inputs_are_brought_and_outputs_taken_away(self, lab: Lab) -> None:
+        given, made = f"{lab.scratch}/in/numbers", f"{lab.scratch}/out"
+        asked = lab.data_job(f"mkdir -p {made} && sort -r {given} > {made}/sorted")
+        if asked is None:
+            pytest.skip("this lab has no image with Python")
+        uri = lab.offer_data("numbers", b"1\n3\n2\n")
+        sdk = lab.sdk()
+        job = sdk.create_job(**asked, inputs={given: uri}, outputs=[made])
+        assert job.wait(timeout=LONG).status == "Complete", sdk.get_job_logs(job.id)
+        assert lab.read_result(job, "out/sorted") == b"3\n2\n1\n"
+
+    def test_a_plan_says_what_is_brought_and_taken_away(self, lab: Lab) -> None:
+        asked = lab.data_job("true")
+        if asked is None:
+            pytest.skip("this lab has no image with Python")
+        plan = lab.sdk().plan(**asked, inputs={"/data/x": "s3://bucket/x"}, outputs=["/out"])
+        text = plan.render()
+        assert "s3://bucket/x" in text
+        assert "/out" in text

@@ -1,0 +1,1 @@
+"""Packing the runner and what it shall do into one small shell command."""

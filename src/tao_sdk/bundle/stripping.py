@@ -1,0 +1,141 @@
+"""Python source without what a machine does not read.
+
+Docstrings, type annotations and whatever exists for those only go; everything else stays as it was
+written, character for character. Rebuilding the text from its syntax tree would be simpler, but
+newer Pythons then write f-strings that the oldest ones in containers cannot read.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from tao_sdk.bundle.tokens import offsets
+
+_Edit = tuple[int, int, str]
+"""Start and end in characters, and what stands there instead."""
+
+_Located = ast.expr | ast.stmt | ast.arg
+
+
+def strip(source: str, *, is_package: bool = False) -> str:
+    """The same program, smaller. What a package imports is what others import from it."""
+    source = _apply(source, _texts_and_annotations(source))
+    return _apply(source, _only_for_annotations(source, is_package))
+
+
+def _apply(source: str, edits: Iterable[_Edit]) -> str:
+    for start, end, replacement in sorted(edits, reverse=True):
+        source = source[:start] + replacement + source[end:]
+    return source
+
+
+class _Places:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._offset = offsets(source)
+
+    def start(self, node: _Located) -> int:
+        return self._offset(node.lineno, node.col_offset)
+
+    def end(self, node: _Located) -> int:
+        return self._offset(node.end_lineno or 0, node.end_col_offset or 0)
+
+    def without(self, node: _Located, instead: str = "") -> _Edit:
+        return self.start(node), self.end(node), instead
+
+    def arrow_before(self, node: _Located) -> int:
+        return self._source.rindex("->", 0, self.start(node))
+
+
+def _texts_and_annotations(source: str) -> Iterator[_Edit]:
+    places = _Places(source)
+    tree = ast.parse(source)
+    for statement in list(tree.body):
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            yield places.without(statement)
+            tree.body.remove(statement)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            yield from _texts(node, body, places)
+            yield from _variables(node, body, places)
+        if isinstance(node, ast.FunctionDef):
+            yield from _signature(node, places)
+
+
+def _texts(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
+    """Every statement that is nothing but a text: docstrings, and those below a field."""
+    texts = [statement for statement in body if _is_text(statement)]
+    needs_body = len(texts) == len(body) and not isinstance(owner, ast.Module)
+    for index, statement in enumerate(texts):
+        yield places.without(statement, "0" if needs_body and not index else "")
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _variables(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
+    for statement in body:
+        if not isinstance(statement, ast.AnnAssign):
+            continue
+        if isinstance(owner, ast.ClassDef):
+            # A named tuple must have types; which ones it does not care.
+            yield places.without(statement.annotation, "int")
+        elif statement.value is None:
+            yield places.without(statement, "0")
+        else:
+            yield places.end(statement.target), places.end(statement.annotation), ""
+
+
+def _signature(function: ast.FunctionDef, places: _Places) -> Iterator[_Edit]:
+    arguments = function.args
+    for argument in (
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        *filter(None, (arguments.vararg, arguments.kwarg)),
+    ):
+        if argument.annotation is not None:
+            yield places.start(argument) + len(argument.arg), places.end(argument.annotation), ""
+    if function.returns is not None:
+        yield places.arrow_before(function.returns), places.end(function.returns), ""
+
+
+def _only_for_annotations(source: str, is_package: bool) -> Iterator[_Edit]:
+    """Imports, and shapes of objects, that only annotations named."""
+    places = _Places(source)
+    statements = ast.parse(source).body
+    protocols = [
+        places.without(statement)
+        for statement in statements
+        if isinstance(statement, ast.ClassDef)
+        and any(ast.unparse(base) == "Protocol" for base in statement.bases)
+        and not _is_used(statement.name, source)
+    ]
+    yield from protocols
+    remaining = _apply(source, protocols)
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom) and not (is_package and statement.level):
+            kept = [alias for alias in statement.names if _is_used(_bound(alias), remaining)]
+            if statement.module == "__future__" or not kept:
+                yield places.without(statement)
+            elif kept != statement.names:
+                origin = "." * statement.level + (statement.module or "")
+                listed = ", ".join(ast.unparse(alias) for alias in kept)
+                yield places.without(statement, f"from {origin} import {listed}")
+
+
+def _bound(alias: ast.alias) -> str:
+    return alias.asname or alias.name
+
+
+def _is_used(name: str, source: str) -> bool:
+    """Does the source mention the name beyond its definition?"""
+    return len(re.findall(rf"\b{name}\b", source)) > 1

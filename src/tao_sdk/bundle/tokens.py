@@ -1,0 +1,75 @@
+"""Python source taken apart, alike on all Pythons that pack, and put together again."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+
+class Token(NamedTuple):
+    kind: int
+    text: str
+    start: int
+    """Where it is in the source, in characters."""
+    end: int
+
+
+def tokens(source: str) -> Iterator[Token]:
+    """Every token; an f-string is one, as it was to Pythons before 3.12."""
+    line_starts = _line_starts(source)
+    opened: list[int] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        start, end = (line_starts[line - 1] + column for line, column in (token.start, token.end))
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            opened.append(start)
+        elif kind == "FSTRING_END":
+            start = opened.pop()
+            if not opened:
+                yield Token(tokenize.STRING, source[start:end], start, end)
+        elif not opened:
+            yield Token(token.type, token.string, start, end)
+
+
+def offsets(source: str) -> Callable[[int, int], int]:
+    """From positions of the syntax tree (lines from 1, columns in bytes) to characters."""
+    lines, line_starts = source.splitlines(), _line_starts(source)
+
+    def offset(line: int, column: int) -> int:
+        return line_starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
+
+    return offset
+
+
+def _line_starts(source: str) -> list[int]:
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    # The tokens behind the last line, which are empty, have places of their own.
+    return [*starts, starts[-1]]
+
+
+def join(row: Iterable[Token]) -> str:
+    """The text of tokens without comments, each statement on one line, and with few blanks."""
+    level, line, lines = 0, "", []
+    for token in row:
+        if token.kind == tokenize.INDENT:
+            level += 1
+        elif token.kind == tokenize.DEDENT:
+            level -= 1
+        elif token.kind == tokenize.NEWLINE:
+            lines.append(line + "\n")
+            line = ""
+        elif token.kind not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
+            if not line:
+                line = " " * level
+            elif _in_word(line[-1]) and _in_word(token.text[0]):
+                line += " "
+            line += token.text
+    return "".join(lines)
+
+
+def _in_word(char: str) -> bool:
+    return char.isalnum() or char == "_"

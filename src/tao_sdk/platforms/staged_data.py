@@ -1,0 +1,84 @@
+"""Jobs whose command carries the runner: wrapped, shown, and given the time to deliver."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.bundle.recognition import carries_runner
+from tao_sdk.platforms.backend import Artefact, Plan
+
+_RUNNER_SETTINGS = (
+    "TAO_GRACE_SECONDS",
+    "TAO_DELIVERY_SECONDS",
+    "TAO_SYNC_SECONDS",
+    "TAO_STAGE_WAIT_SECONDS",
+    "TAO_TRANSFER_THREADS",
+    "TAO_TRANSFER_ATTEMPTS",
+    "TAO_STALL_SECONDS",
+    "TAO_WORK_ROOT",
+    "TAO_AUTO_RESUME",
+)
+
+_LAST_WORDS_SECONDS = 10.0
+
+
+def with_data(
+    command: str | Sequence[str],
+    inputs: Mapping[str, Any] | None,
+    outputs: Mapping[str, Any] | Sequence[str] | None,
+) -> str:
+    """The command, wrapped: `inputs` are brought to their paths first, `outputs` taken away."""
+    from tao_sdk.script_runner import build_entrypoint
+
+    text = command if isinstance(command, str) else shlex.join(command)
+    return build_entrypoint(command=text, inputs=inputs, outputs=outputs)["command"]
+
+
+def with_payload(plan: Plan) -> Plan:
+    """The plan with what its packed command will do, in words that people can read."""
+    if not carries_runner(plan.request.command):
+        return plan
+    from tao_sdk.bundle.command import payload_of
+
+    payload = json.dumps(payload_of(plan.request.command), indent=2, ensure_ascii=False)
+    shown = Artefact("runner payload", payload.replace("\\u0000", "<from the job>/"))
+    return replace(plan, artefacts=(*plan.artefacts, shown))
+
+
+def results_in_bucket(command: str, env: Mapping[str, str], job_id: str) -> str:
+    """Where the runner of a job without a results folder delivers; "" when it does not.
+
+    `env` is what the job will find in its environment.
+    """
+    if not carries_runner(command):
+        return ""
+    from tao_sdk.bundle.command import payload_of
+    from tao_sdk.runner.destinations import destination
+
+    to = destination(env, f"/{job_id}")
+    delivers = to.kind == "s3" and payload_of(command)["outputs"]["s3"]
+    return to.root if delivers else ""
+
+
+def runner_settings(command: str) -> dict[str, str]:
+    """What this process was told about the runner, for jobs that do not inherit it."""
+    if not carries_runner(command):
+        return {}
+    return {name: value for name in _RUNNER_SETTINGS if (value := settings.lookup(name))}
+
+
+def stop_seconds(command: str) -> float:
+    """How long a platform waits between asking a job to stop and ending it by force.
+
+    The runner gives the command its grace period, ends it, and delivers what there is; then it
+    needs a moment to leave its record and its last words.
+    """
+    grace = settings.get_seconds("TAO_GRACE_SECONDS")
+    if not carries_runner(command):
+        return grace
+    return grace + settings.get_seconds("TAO_DELIVERY_SECONDS") + _LAST_WORDS_SECONDS

@@ -1,0 +1,348 @@
+"""Unpack tar and zip archives: in one pass, never outside their folder, all or nothing.
+
+Modes (less set-id bits and writing by others), times and links are kept. A member that would be
+written, or point, outside stops the extraction; devices and pipes are left out with a warning.
+Links are made last, so nothing is written through one. Their targets are normalised ("a/../b" to
+"b"): only leading ".." can go up, so that links which stay inside stay there, whatever is unpacked
+beside them later. What comes out is bounded by the free disk space only.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from .archive_members import COPY_BYTES, Member, tar_members, zip_members
+from .errors import RunnerError
+from .site_packages import importable
+
+_SUFFIX = re.compile(r"(?<=.)\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst|zip)$", re.IGNORECASE)
+_MARKER_SUFFIX = ".tao-extracted"
+_WORKSHOP_SUFFIX = ".tao-extract"
+# A folder's time does not tell whether somebody still unpacks below it; for so long nobody does.
+_NOBODYS_SECONDS = 86_400.0
+# From this size on a member is compared with the free disk space before it is written.
+_LARGE_BYTES = 64 << 20
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file of this name is one that can be unpacked."""
+    return _SUFFIX.search(os.path.basename(name)) is not None
+
+
+def extracted_folder(path: str, digest: str, *, into_parent: bool = False) -> str | None:
+    """Where an archive of this digest lies unpacked, or None. The archive itself may be gone."""
+    folder = result_folder(path, into_parent)
+    whole = digest and _read_marker(_marker(path)).get("digest") == digest
+    return folder if whole and os.path.isdir(folder) and os.listdir(folder) else None
+
+
+def extract_beside(
+    path: str,
+    digest: str,
+    *,
+    keep: bool,
+    into_parent: bool = False,
+    shared: bool = True,
+    say: Callable[[str], None],
+) -> str:
+    """Unpack an archive into `<its name without suffix>/` beside it; returns that folder.
+
+    With `into_parent` the members go right into the archive's own folder. The digest stands for
+    the archive's content: if the same was unpacked before, nothing is done, and if another was,
+    this one takes its place. The archive is deleted afterwards unless it is to be kept. Where
+    the folder is shared, others may unpack the same now: whoever is first puts it into its place.
+    """
+    folder = result_folder(path, into_parent)
+
+    def is_there() -> bool:
+        return extracted_folder(path, digest, into_parent=into_parent) is not None
+
+    if not is_there():
+        marker = _marker(path)
+        replace = not into_parent and _is_ours_alone(marker, folder)
+        made = replace or not os.path.lexists(folder)
+        before = _read_marker(marker)
+        if before:
+            # No proof any more, but still known as ours.
+            _write_marker(marker, {**before, "digest": ""})
+        _sweep(
+            path,
+            folder if into_parent else os.path.dirname(folder),
+            _NOBODYS_SECONDS if shared else 0,
+        )
+        extract(path, folder, into_parent=into_parent, replace=replace, unless=is_there, say=say)
+        _write_marker(marker, {"digest": digest, "folder": folder, "made": made})
+    if not keep and os.path.exists(path):
+        os.remove(path)
+    return folder
+
+
+def extract(
+    path: str,
+    folder: str,
+    *,
+    into_parent: bool = False,
+    replace: bool = False,
+    unless: Callable[[], bool] = bool,
+    say: Callable[[str], None],
+) -> None:
+    """Unpack an archive as a folder, which appears when it is whole.
+
+    A top folder named as the archive, if it holds every member, is left out, except with
+    `into_parent`. What is in the folder already stays, unless it is to be replaced. Nothing
+    appears if, in the end, `unless` holds.
+    """
+    folder = os.path.abspath(folder)
+    # On the same file system, so that what is whole can be renamed into place.
+    beside = folder if into_parent else os.path.dirname(folder)
+    name = f".{os.path.basename(path)}.{os.urandom(4).hex()}{_WORKSHOP_SUFFIX}"
+    workshop = os.path.join(beside, name)
+    with _blamed_on(path):
+        os.makedirs(workshop, 0o700)
+        try:
+            stem = None if into_parent else _stem(path)
+            content = _unpack(path, os.path.join(workshop, "new"), stem, say)
+            if unless():
+                return
+            if replace:
+                with suppress(FileNotFoundError):
+                    os.rename(folder, os.path.join(workshop, "old"))
+            _merge(path, content, folder)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+# -- the folder and its marker
+
+
+def _stem(path: str) -> str:
+    return _SUFFIX.sub("", os.path.basename(path))
+
+
+def result_folder(path: str, into_parent: bool = False) -> str:
+    """Where what is in an archive goes."""
+    parent = os.path.dirname(os.path.abspath(path))
+    return parent if into_parent else os.path.join(parent, _stem(path))
+
+
+def _marker(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{name}{_MARKER_SUFFIX}")
+
+
+def _read_marker(marker: str) -> dict[str, Any]:
+    try:
+        with open(marker, encoding="utf-8") as file:
+            record = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _write_marker(marker: str, record: dict[str, Any]) -> None:
+    draft = f"{marker}.{os.urandom(4).hex()}"
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.replace(draft, marker)
+
+
+def _sweep(path: str, folder: str, older_than: float) -> None:
+    """Remove what a killed process left of unpacking this archive."""
+    left = re.compile(rf"\.{re.escape(os.path.basename(path))}\.[0-9a-f]{{8}}{_WORKSHOP_SUFFIX}")
+    for name in filter(left.fullmatch, os.listdir(folder)):
+        workshop = os.path.join(folder, name)
+        with suppress(FileNotFoundError):
+            if os.stat(workshop).st_mtime <= time.time() - older_than:
+                shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _is_ours_alone(marker: str, folder: str) -> bool:
+    """Whether all that is in the folder came out of an earlier version of this archive."""
+    if not _read_marker(marker).get("made"):
+        return False
+    beside = os.path.dirname(marker)
+    markers = [os.path.join(beside, n) for n in os.listdir(beside) if n.endswith(_MARKER_SUFFIX)]
+    return [m for m in markers if _read_marker(m).get("folder") == folder] == [marker]
+
+
+def _merge(archive: str, source: str, target: str) -> None:
+    """Move a file or folder to its place; folders that are there already take in what is new."""
+    exists = os.path.lexists(target)
+    into_folder = os.path.isdir(target) and not os.path.islink(target)
+    is_folder = os.path.isdir(source) and not os.path.islink(source)
+    if exists and (into_folder != is_folder or target == os.path.abspath(archive)):
+        raise RunnerError(f"archive {archive}: {target} is in the way; move one of them")
+    if exists and is_folder:
+        for name in os.listdir(source):
+            _merge(archive, os.path.join(source, name), os.path.join(target, name))
+        return
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        # Another has just put the same folder there.
+        if exists or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _merge(archive, source, target)
+
+
+# -- unpacking
+
+
+def _unpack(path: str, root: str, stem: str | None, say: Callable[[str], None]) -> str:
+    """Unpack into a new folder; returns it, or its only folder if that is named `stem`."""
+    os.mkdir(root)
+    tree = _Tree(path, root, say)
+    with open(path, "rb") as file:
+        members = zip_members if file.peek(2).startswith(b"PK") else tar_members
+        for member in members(file, path):
+            tree.add(member)
+    return tree.finish(stem)
+
+
+class _Tree:
+    """What has been unpacked so far. As long as it grows, there are no symbolic links in it."""
+
+    def __init__(self, archive: str, root: str, say: Callable[[str], None]) -> None:
+        self._archive = archive
+        self._root = root
+        self._say = say
+        self._made: set[tuple[str, ...]] = {()}
+        self._folders: dict[tuple[str, ...], Member] = {}
+        self._links: dict[tuple[str, ...], Member] = {}
+
+    def add(self, member: Member) -> None:
+        place = self._place(member, member.name)
+        if not place:
+            return
+        self._make_folder(place[:-1], member)
+        if member.kind == "folder":
+            self._make_folder(place, member)
+            self._folders[place] = member
+            return
+        if place in self._made:
+            raise self._refusal(member, "is a folder and a file")
+        if member.kind == "file":
+            self._make_room(place)
+            self._write(place, member)
+        elif member.kind == "symlink":
+            self._make_room(place)
+            self._links[place] = member
+        elif member.kind == "hard link":
+            self._link(place, member)
+        else:
+            self._say(f"archive {self._archive}: {member.kind} {member.name!r} is left out")
+
+    def finish(self, stem: str | None) -> str:
+        """Make the links, set folders' modes and times; returns the folder of all content."""
+        tops = {*os.listdir(self._root), *(place[0] for place in self._links)}
+        top = (stem,) if stem and tops == {stem} and (stem,) in self._made else ()
+        for place, link in self._links.items():
+            target = os.path.normpath(link.target) if link.target else "/"
+            climbs = target.split("/").count("..")
+            if target.startswith("/") or climbs > len(place) - 1 - len(top):
+                raise self._refusal(link, f"points outside ({link.target!r})")
+            os.symlink(target, self._path(place))
+        for place in sorted(self._folders, key=len, reverse=True):
+            # The owner must be able to delete what is inside.
+            self._set_mode_and_time(place, self._folders[place], 0o700)
+        return self._path(top)
+
+    def _place(self, member: Member, path: str) -> tuple[str, ...]:
+        if re.match(r"[/\\]|[A-Za-z]:[/\\]", path):
+            raise self._refusal(member, f"has an absolute path ({path!r})")
+        if ".." in re.split(r"[/\\]", path):
+            raise self._refusal(member, f"leads outside ({path!r})")
+        return tuple(part for part in path.split("/") if part not in ("", "."))
+
+    def _refusal(self, member: Member, why: str) -> RunnerError:
+        return RunnerError(
+            f"archive {self._archive}: member {member.name!r} {why}; nothing was unpacked. "
+            "Pack it anew, without it or with paths and links that stay inside"
+        )
+
+    def _path(self, place: tuple[str, ...]) -> str:
+        return os.path.join(self._root, *place)
+
+    def _make_folder(self, place: tuple[str, ...], member: Member) -> None:
+        if place in self._made:
+            return
+        self._make_folder(place[:-1], member)
+        if place in self._links:
+            raise self._refusal(member, "lies below a link")
+        try:
+            os.mkdir(self._path(place))
+        except FileExistsError:
+            raise self._refusal(member, "lies below a file") from None
+        self._made.add(place)
+
+    def _make_room(self, place: tuple[str, ...]) -> None:
+        """The last of several members of one name counts."""
+        if self._links.pop(place, None) is None and os.path.lexists(self._path(place)):
+            os.remove(self._path(place))
+
+    def _write(self, place: tuple[str, ...], member: Member) -> None:
+        if member.size >= _LARGE_BYTES and member.size > shutil.disk_usage(self._root).free:
+            raise self._refusal(member, f"has {member.size} bytes, more than the disk has free")
+        source = member.open()
+        with open(self._path(place), "xb") as file:
+            if source is not None:
+                with source:
+                    shutil.copyfileobj(source, file, COPY_BYTES)
+            if file.tell() != member.size:
+                raise EOFError(f"{member.name!r} ends too early")
+        self._set_mode_and_time(place, member, 0o400)
+
+    def _link(self, place: tuple[str, ...], member: Member) -> None:
+        target = self._place(member, member.target)
+        if target == place:
+            return
+        if target in self._links:
+            self._make_room(place)
+            self._links[place] = self._links[target]._replace(name=member.name)
+            return
+        if not os.path.isfile(self._path(target)):
+            raise self._refusal(member, f"is a link to {member.target!r}, which is not there")
+        self._make_room(place)
+        try:
+            os.link(self._path(target), self._path(place))
+        except OSError:
+            # Not every file system has hard links.
+            shutil.copy2(self._path(target), self._path(place))
+
+    def _set_mode_and_time(self, place: tuple[str, ...], member: Member, at_least: int) -> None:
+        path = self._path(place)
+        os.chmod(path, member.mode & 0o755 | at_least)
+        if 0 <= member.mtime < 1 << 33:  # an archive may say anything, even "nan"
+            os.utime(path, (member.mtime, member.mtime))
+
+
+@contextmanager
+def _blamed_on(path: str) -> Iterator[None]:
+    """Whatever goes wrong is told with the archive's name."""
+    import tarfile
+    import zipfile
+    import zlib
+
+    damage = [tarfile.TarError, zipfile.BadZipFile, zlib.error]
+    damage += [OSError, EOFError, ValueError, OverflowError, NotImplementedError]
+    lzma = importable("lzma")
+    if lzma:
+        damage.append(lzma.LZMAError)
+    try:
+        yield
+    except tuple(damage) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise RunnerError(f"archive {path} could not be unpacked: {error}") from error
+        raise RunnerError(
+            f"archive {path} is damaged, cut short or of an unknown kind ({error}); upload it again"
+        ) from error
+    except ImportError as error:
+        raise RunnerError(f"archive {path} cannot be unpacked here: {error}") from error

@@ -1,0 +1,239 @@
+"""HTTP for moving data: connections that are kept, retries, proxies, redirects."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import urljoin
+
+from ..context import read_number
+from ..errors import RunnerError, TransferError
+from ..remote import Request
+from .answers import Answer
+from .connection import Body, Connection, ConnectionFailedError, FilePart, Response
+from .routes import Origin, Routes, origin_of, proxy_headers
+
+__all__ = [
+    "Answer",
+    "Client",
+    "FilePart",
+    "PassingError",
+    "Patience",
+    "Reply",
+]
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 5
+_LONGEST_WISH = 120.0
+_WORTH_WHILE = 256 * 1024
+
+T = TypeVar("T")
+
+
+class Patience(NamedTuple):
+    """How long to put up with what."""
+
+    attempts: int = 10
+    first_delay: float = 0.2
+    longest_delay: float = 20.0
+    connect_seconds: float = 10.0
+    stall_seconds: float = 60.0
+
+    def delay(self, attempt: int) -> float:
+        """Before the attempt after this one: exponential, with full jitter."""
+        longest = min(self.longest_delay, self.first_delay * 2.0**attempt)
+        return random.uniform(0, longest)  # noqa: S311 - no secret depends on it
+
+
+def patience_of(env: Mapping[str, str]) -> Patience:
+    """As much as the environment asks for (TAO_TRANSFER_ATTEMPTS, TAO_STALL_SECONDS)."""
+    usual = Patience()
+    return usual._replace(
+        attempts=max(1, int(read_number(env, "TAO_TRANSFER_ATTEMPTS", usual.attempts))),
+        stall_seconds=max(0.1, read_number(env, "TAO_STALL_SECONDS", usual.stall_seconds)),
+    )
+
+
+class PassingError(Exception):
+    """An attempt failed in a way that the next may not."""
+
+    def __init__(self, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = min(after, _LONGEST_WISH)
+
+
+class Reply:
+    """An answer that is arriving. Leave its `with` block to give the connection back."""
+
+    def __init__(self, client: Client, origin: Origin, response: Response) -> None:
+        self._client, self._origin, self._response = client, origin, response
+        self.status, self.headers = response.status, response.headers
+        self.length, self.blocks = response.length, response.blocks
+        self.has_known_end = self.length >= 0 or "transfer-encoding" in self.headers
+
+    def __enter__(self) -> Reply:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.give_back(self._origin, self._response)
+
+    def answer(self) -> Answer:
+        """The whole of it, for short ones."""
+        return Answer(self.status, self.headers, self._response.read())
+
+
+class Client:
+    """Sends requests over connections that it keeps. Used by many threads at once."""
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        patience: Patience | None = None,
+    ) -> None:
+        self.patience = patience = patience or patience_of(env)
+        self._routes = Routes(env, patience.connect_seconds, patience.stall_seconds)
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._origins: dict[tuple[str, str], Origin] = {}
+
+    def close(self) -> None:
+        for connections in self._idle.values():
+            while connections:
+                connections.pop().close()
+
+    def send(self, request: Request, body: Body | None = None, follow: bool = True) -> Reply:
+        """One attempt. Redirects are followed, without credentials to another origin."""
+        for _ in range(_MOST_REDIRECTS):
+            reply = self._send(request, request.body if body is None else body)
+            target = reply.headers.get("location", "")
+            if not (follow and target and reply.status in _REDIRECTS):
+                return reply
+            with reply:
+                reply.answer()
+            request = _redirected(request, target)
+        raise PassingError("redirected again and again")
+
+    def _send(self, request: Request, body: Body) -> Reply:
+        scheme, _, rest = request.url.partition("://")
+        rest, mark, query = rest.partition("#")[0].partition("?")
+        host, _, path = rest.partition("/")
+        origin = self._origins.get((scheme, host))
+        if not origin:
+            origin = self._origins[scheme, host] = origin_of(f"{scheme}://{host}")
+        target, headers = f"/{path}{mark}{query}", dict(request.headers)
+        if origin.scheme == "http":
+            proxy = self._routes.proxy_for(origin)
+            if proxy:
+                target = f"http://{origin.name}{target}"
+                headers.update(proxy_headers(proxy))
+        length = len(body) if isinstance(body, bytes) else body.length
+        if length or request.method in ("PUT", "POST"):
+            headers["Content-Length"] = str(length)
+        head = _head(request.method, target, origin, headers)
+        while True:
+            idle = self._idle.get(origin)
+            try:
+                connection, is_new = (idle.pop(), False) if idle else (None, True)
+            except IndexError:  # another thread was faster
+                continue
+            connection = connection or self._connect(origin)
+            try:
+                return Reply(self, origin, connection.exchange(request.method, head, body))
+            except ConnectionFailedError as error:
+                connection.close()
+                # A kept connection may have been closed by the server meanwhile.
+                if is_new or not connection.silent:
+                    raise PassingError(str(error)) from error
+            except BaseException:
+                connection.close()
+                raise
+
+    def _connect(self, origin: Origin) -> Connection:
+        try:
+            return self._routes.connect(origin)
+        except ConnectionFailedError as error:
+            raise PassingError(str(error)) from error
+
+    def give_back(self, origin: Origin, response: Response) -> None:
+        connection = response.connection
+        if response.complete and response.keeps_alive and connection.is_clean:
+            self._idle.setdefault(origin, []).append(connection)
+        else:
+            connection.close()
+
+    def persist(
+        self,
+        attempt: Callable[[], T],
+        uri: str,
+        stop: threading.Event | None = None,
+        position: Callable[[], int] = int,
+    ) -> T:
+        """Repeat an attempt until it succeeds, fails for good, or patience ends.
+
+        `position` says how far the attempts have come: one that came on does not count.
+        """
+        pause = (stop or threading.Event()).wait
+        failed, reached = 0, position()
+        while True:
+            try:
+                return attempt()
+            except (PassingError, ConnectionFailedError) as error:
+                if position() >= reached + _WORTH_WHILE:
+                    failed, reached = 0, position()
+                delay = self.patience.delay(failed)
+                if isinstance(error, PassingError) and error.after:
+                    delay = error.after
+                failed += 1
+                if failed >= self.patience.attempts or pause(delay):
+                    message = f"{uri}: {error} (tried {failed} times)"
+                    raise TransferError(message) from error
+
+    def fetch(
+        self,
+        make: Callable[[], Request],
+        uri: str,
+        body: Body | None = None,
+        follow: bool = True,
+    ) -> Answer:
+        """A whole answer, whatever its status; of passing troubles the last one."""
+        last: list[Answer] = []
+
+        def attempt() -> Answer:
+            last.clear()
+            with self.send(make(), body, follow) as reply:
+                answer = reply.answer()
+            last.append(answer)
+            if answer.is_passing:
+                raise PassingError(answer.says(), answer.retry_after)
+            return answer
+
+        try:
+            return self.persist(attempt, uri)
+        except TransferError:
+            if last:
+                return last[0]
+            raise
+
+
+def _head(method: str, target: str, origin: Origin, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {origin.name}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
+        raise RunnerError(f"{origin.scheme}://{origin.name}: a header or path has a line break")
+    return (head + "\r\nAccept-Encoding: identity\r\nUser-Agent: tao-runner\r\n\r\n").encode(
+        "latin-1"
+    )
+
+
+def _redirected(request: Request, target: str) -> Request:
+    url = urljoin(request.url, target)
+    before, after = origin_of(request.url), origin_of(url)
+    if before.scheme == "https" and after.scheme == "http":
+        raise TransferError(f"https://{before.name}: redirects to plain http: not followed")
+    headers = request.headers
+    if before != after:
+        secret = ("authorization", "cookie", "x-amz-security-token")
+        headers = {name: value for name, value in headers.items() if name.lower() not in secret}
+    return request._replace(url=url, headers=headers)

@@ -1,0 +1,46 @@
+"""The first of the runner's code to run in the container: loads the other modules from memory."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Collection, Mapping
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+PACKAGE = "tao_runner"
+"""What the runner is called in the container, where there is no tao_sdk."""
+
+
+class MemoryFinder:
+    """Finds and loads modules whose sources are at hand."""
+
+    def __init__(self, sources: Mapping[str, str], packages: Collection[str]) -> None:
+        self._sources = sources
+        self._packages = packages
+
+    def find_spec(self, name: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        if name not in self._sources:
+            return None
+        return ModuleSpec(name, self, is_package=name in self._packages)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to Python."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        exec(compile(self._sources[name], f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - ours
+
+
+def start(payload: str, packages: str, *modules: str) -> None:
+    """Run a payload (JSON); `modules` are names and sources in turn."""
+    sources = {PACKAGE: ""}
+    for name, source in zip(modules[::2], modules[1::2]):
+        sources[f"{PACKAGE}.{name}"] = source
+    folders = [PACKAGE, *(f"{PACKAGE}.{name}" for name in packages.split())]
+    sys.meta_path.insert(0, MemoryFinder(sources, folders))
+    importlib.import_module(f"{PACKAGE}.entry").main(json.loads(payload))

@@ -1,0 +1,258 @@
+"""Uploads: many files at once, large ones in parts, no object replaced by half a file.
+
+Each body is hashed before it is sent. Its MD5 goes along, for the store to compare, and is
+compared with the tag that the store answers: a byte that changed on the way, or in the file
+between hashing and sending, does not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ..checksums import new_hash
+from ..errors import RunnerError, TransferError
+from ..http import Answer, FilePart
+from ..parallel import Progress, run_all
+from .addresses import Place, parse_uri
+from .listing import is_md5
+from .signing import UNSIGNED
+from .store import Store
+
+_BLOCK = 1024 * 1024
+_PART = 8 * _BLOCK
+_MOST_PARTS = 10_000
+_TRIES = 3
+_ARRIVED_WRONG = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch")
+
+
+class _Digests(NamedTuple):
+    md5: str
+    sha256: str
+    """As the signature wants it: not of the body where TLS protects it."""
+
+
+def upload_all(
+    store: Store, pairs: Sequence[tuple[str, str]], progress: Progress, threads: int
+) -> list[tuple[str, str]]:
+    """Bring local files to URIs. Returns (path, reason) for each that could not be brought."""
+    failures: list[tuple[str, str]] = []
+
+    def tasks() -> Iterator[Callable[[], None]]:
+        for path, uri in pairs:
+            outgoing = _Outgoing(store, path, parse_uri(uri), progress, failures)
+            for index in range(outgoing.parts):
+                yield partial(outgoing.work, index)
+
+    run_all(tasks(), threads, threading.Event())
+    return failures
+
+
+def put_bytes(store: Store, place: Place, data: bytes) -> None:
+    """A small object."""
+    digests = _digests_of(store, iter((data,)))
+    for _ in range(_TRIES):
+        if _put(store, place, {}, data, digests):
+            return
+    raise TransferError(f"{place.uri}: the store read other bytes than were sent, repeatedly")
+
+
+def _digests_of(store: Store, blocks: Iterator[bytes | memoryview]) -> _Digests:
+    md5 = new_hash("md5")
+    sha256 = None if store.is_encrypted else new_hash("sha256")
+    for block in blocks:
+        md5.update(block)
+        if sha256:
+            sha256.update(block)
+    return _Digests(md5.hexdigest(), sha256.hexdigest() if sha256 else UNSIGNED)
+
+
+def _put(
+    store: Store, place: Place, query: dict[str, str], body: bytes | FilePart, digests: _Digests
+) -> str:
+    """The tag of what the store has now; "" when it is to be sent again.
+
+    A whole object takes the place of another at once, so the store must compare it before. What
+    arrived of a part we compare ourselves, by its tag, before the parts become an object: that
+    saves the store from hashing twice. Unless its tags turn out to say nothing.
+    """
+    headers = {}
+    if not query or not store.tags_are_md5:
+        md5 = base64.b64encode(bytes.fromhex(digests.md5))
+        headers = {"Content-MD5": md5.decode("ascii")}
+    answer = store.ask("PUT", place, query, headers, body, digests.sha256)
+    if answer.code in _ARRIVED_WRONG:
+        return ""
+    if answer.status >= 300 or answer.code:
+        raise answer.error(place.uri)
+    etag = answer.headers.get("etag", "").strip('"')
+    if not etag:
+        raise TransferError(f"{place.uri}: the store accepted it without giving an ETag")
+    if _is_content_hash(etag, answer):
+        return etag if etag == digests.md5 else ""
+    store.tags_are_md5 = False
+    return etag if headers else ""
+
+
+def _is_content_hash(etag: str, answer: Answer) -> bool:
+    """Tags of objects that are encrypted with customers' keys look like an MD5, but are none."""
+    names = [name for name in answer.headers if name.startswith("x-amz-server-side-encryption")]
+    uses_keys = any(name.endswith(("-customer-algorithm", "-aws-kms-key-id")) for name in names)
+    return is_md5(etag) and not uses_keys
+
+
+class _Outgoing:
+    """One file while it is sent, whole or in parts."""
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        place: Place,
+        progress: Progress,
+        failures: list[tuple[str, str]],
+    ) -> None:
+        self._store, self._path, self._place = store, path, place
+        self._progress, self._failures = progress, failures
+        self._lock = threading.Lock()
+        self._failure = self._upload_id = ""
+        self._began = 0.0
+        self.parts = self._left = 0
+        try:
+            # Not to wait for a writer where it is a pipe.
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            failures.append((path, f"cannot be read: {error.strerror}"))
+            return
+        self._seen = os.fstat(self._file)
+        if not stat.S_ISREG(self._seen.st_mode):
+            failures.append((path, "not a regular file"))
+            os.close(self._file)
+            return
+        self._size = self._seen.st_size
+        self._part = max(_PART, -(-self._size // _MOST_PARTS // _BLOCK + 1) * _BLOCK)
+        self.parts = -(-self._size // self._part) if self._size > 2 * _PART else 1
+        self._left = self.parts
+        self._tags = [""] * self.parts
+
+    def work(self, index: int) -> None:
+        """Send one part; after the last one the object is complete, or given up."""
+        if not self._failure:
+            try:
+                self._send(index)
+            except (RunnerError, OSError) as error:
+                self._failure = str(error)
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        try:
+            if self._upload_id:
+                self._end_parts()
+        except RunnerError as error:
+            self._failure = str(error)
+        os.close(self._file)
+        if self._failure:
+            self._failures.append((self._path, self._failure))
+        else:
+            self._progress.file_done()
+
+    def _send(self, index: int) -> None:
+        query: dict[str, str] = {}
+        if self.parts > 1:
+            with self._lock:
+                self._upload_id = self._upload_id or self._begin_parts()
+            query = {"partNumber": str(index + 1), "uploadId": self._upload_id}
+        start = index * self._part
+        length = min(self._part, self._size - start) if self.parts > 1 else self._size
+        for _ in range(_TRIES):
+            body: bytes | FilePart = FilePart(self._file, start, length)
+            if length <= _BLOCK:
+                body = os.pread(self._file, length, start)
+                digests = _digests_of(self._store, iter((body,)))
+            else:
+                digests = _digests_of(self._store, self._blocks(start, length))
+            self._check_unchanged()
+            self._tags[index] = _put(self._store, self._place, query, body, digests)
+            if self._tags[index]:
+                self._progress.add(length)
+                return
+            self._check_unchanged()
+        raise TransferError(f"{self._place.uri}: the store read other bytes than were sent")
+
+    def _blocks(self, start: int, length: int) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(_BLOCK))
+        end = start + length
+        while start < end:
+            count = os.preadv(self._file, [buffer[: min(_BLOCK, end - start)]], start)
+            if not count:
+                return  # it became shorter, which is noticed next
+            yield buffer[:count]
+            start += count
+
+    def _check_unchanged(self) -> None:
+        now = os.fstat(self._file)
+        if (now.st_size, now.st_mtime_ns) != (self._size, self._seen.st_mtime_ns):
+            raise TransferError(f"{self._path}: changed while it was uploaded")
+
+    def _begin_parts(self) -> str:
+        answer = self._store.call("POST", self._place, {"uploads": ""})
+        self._began = _moment(answer.headers.get("date", "")) or time.time()
+        upload_id = answer.element("UploadId")
+        if not upload_id:
+            raise TransferError(f"{self._place.uri}: the store began no upload in parts")
+        return upload_id
+
+    def _end_parts(self) -> None:
+        query = {"uploadId": self._upload_id}
+        try:
+            if self._failure:
+                raise TransferError(self._failure)
+            self._check_unchanged()
+            self._complete(query)
+        except RunnerError:
+            # Parts that belong to nothing are stored, and paid for, until somebody removes them.
+            self._store.ask("DELETE", self._place, query)
+            raise
+
+    def _complete(self, query: dict[str, str]) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{tag}&quot;</ETag></Part>"
+            for number, tag in enumerate(self._tags, 1)
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        answer = self._store.ask("POST", self._place, query, {}, body)
+        if answer.status == 200 and not answer.code:
+            return
+        # An answer that was lost made us ask again, after the upload was complete.
+        if answer.code == "NoSuchUpload" and self._is_complete():
+            return
+        raise answer.error(self._place.uri)
+
+    def _is_complete(self) -> bool:
+        """Whether the object is made of our parts, or at least as long and newer than they."""
+        answer = self._store.ask("HEAD", self._place)
+        etag = answer.headers.get("etag", "").strip('"')
+        if answer.status == 200 and "-" in etag:
+            whole = new_hash("md5")
+            for tag in self._tags:
+                whole.update(bytes.fromhex(tag) if is_md5(tag) else tag.encode())
+            return etag == f"{whole.hexdigest()}-{self.parts}"
+        length = answer.headers.get("content-length", "")
+        changed = _moment(answer.headers.get("last-modified", ""))
+        return answer.status == 200 and length == str(self._size) and changed >= self._began
+
+
+def _moment(text: str) -> float:
+    """An HTTP date in seconds; what is none is long ago."""
+    try:
+        return calendar.timegm(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT"))
+    except ValueError:
+        return 0
