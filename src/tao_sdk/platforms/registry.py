@@ -23,7 +23,10 @@ GROUP = "tao_sdk.platforms"
 _BUILT_IN = {
     "local": "tao_sdk.platforms.local.sdk:LocalSDK",
     "virtualenv": "tao_sdk.platforms.local.virtualenv:VirtualEnvSDK",
+    "docker": "tao_sdk.platforms.docker.sdk:DockerSDK",
 }
+# Other names for the same platforms.
+_ALIASES = {"local-docker": "docker", "remote-docker": "docker"}
 
 
 def names() -> list[str]:
@@ -31,8 +34,14 @@ def names() -> list[str]:
     return sorted({*_BUILT_IN, *_registered()})
 
 
+def canonical(name: str) -> str:
+    """The name under which a platform's jobs are stored."""
+    return _ALIASES.get(name, name)
+
+
 def get(name: str) -> type[PlatformSDK]:
     """The SDK class of a platform."""
+    name = canonical(name)
     target = _BUILT_IN.get(name) or _registered().get(name)
     if target is None:
         close = difflib.get_close_matches(name, names(), n=1)

@@ -1,0 +1,124 @@
+"""What is known about a job that has ended, and what is left of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tao_sdk import settings, storage
+from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
+from tao_sdk.failures import Evidence
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.docker import config
+from tao_sdk.platforms.docker.host import DockerHost
+from tao_sdk.platforms.docker.kept import Kept, Outcome
+from tao_sdk.platforms.docker.launch import job_name, queued_name
+from tao_sdk.platforms.docker.logs import LogReader
+from tao_sdk.platforms.docker.placeholders import remove
+from tao_sdk.platforms.docker.states import Container
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.secrets import Secret, redact
+
+_EVIDENCE_LINES = 200
+_LARGEST_RECORD = 64 * 1024
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+class Aftermath:
+    """Ended jobs of one daemon, their containers there or not."""
+
+    def __init__(
+        self, transport: DockerTransport, host: DockerHost, logs: LogReader, kept: Kept
+    ) -> None:
+        self._transport = transport
+        self._host = host
+        self._logs = logs
+        self._kept = kept
+
+    def evidence(self, job: JobRef) -> Evidence:
+        """What explains the end of a job."""
+        outcome = self._outcome(job)
+        if outcome is None:
+            return Evidence()
+        return Evidence(
+            exit_code=outcome.exit_code,
+            reason="OOMKilled" if outcome.oom_killed else outcome.error,
+            log_tail=outcome.log_tail,
+            never_started=outcome.exit_code is None,
+        )
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        """What the job itself left beside its results."""
+        source, name = job.native["results"], record_name(0)
+        if source:
+            data = self._host.read_file(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
+        elif job.results_dir:
+            with _asking_the_bucket():
+                data = storage.read_file(f"{job.results_dir}/{name}")
+        else:
+            return []
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+        return [record] if record else []
+
+    def keep_and_remove(self, job: JobRef, container: Container) -> None:
+        """DOCKER_AUTO_REMOVE: the container goes once everything about it is on our disk."""
+        if self._kept.outcome(job.job_id) is None:
+            outcome = self._ask_daemon(job, container.id)
+            self._kept.keep(job.job_id, outcome, self._logs.copy(container.id))
+        remove(self._transport, container.id)
+
+    def delete(self, job: JobRef) -> None:
+        """Remove results, containers, and what we kept."""
+        source = job.native["results"]
+        if source:
+            self._host.remove_folder(source, job.job_id, job.native["image"])
+        elif job.results_dir:
+            with _asking_the_bucket():
+                storage.remove_folder(job.results_dir)
+        remove(self._transport, queued_name(job.job_id))
+        remove(self._transport, job_name(job.job_id))
+        self._kept.remove(job.job_id)
+
+    def _outcome(self, job: JobRef) -> Outcome | None:
+        try:
+            return self._ask_daemon(job, job_name(job.job_id))
+        except DaemonError as error:
+            if not error.missing:
+                raise
+            return self._kept.outcome(job.job_id)
+
+    def _ask_daemon(self, job: JobRef, container: str) -> Outcome:
+        found = self._transport.get(f"/containers/{container}/json")
+        env = config.environment_of(found["Config"])
+        secrets = [Secret(env[name]) for name in job.native["secret_names"] if name in env]
+        state = found["State"]
+        started, ended = moment(state["StartedAt"]), moment(state["FinishedAt"])
+        return Outcome(
+            exit_code=int(state["ExitCode"]),
+            # The daemon notes a start when it has heard of it, which may be after the end.
+            started_at=min(started, ended),
+            ended_at=ended,
+            oom_killed=bool(state["OOMKilled"]),
+            error=str(state["Error"]),
+            log_tail=redact(
+                self._logs.last(container, _EVIDENCE_LINES), [*secrets, *settings.known_secrets()]
+            ),
+        )
+
+
+def moment(text: str) -> str:
+    """The daemon's time as ours: to the microsecond, "" for never."""
+    if text == _NEVER:
+        return ""
+    return re.sub(r"(\.\d{6})\d*", r"\1", text).replace("Z", "+00:00")
+
+
+@contextmanager
+def _asking_the_bucket() -> Iterator[None]:
+    """A bucket that cannot be asked is a platform that cannot be asked."""
+    try:
+        yield
+    except (StorageError, CredentialError) as error:
+        raise BackendUnreachableError(str(error)) from error

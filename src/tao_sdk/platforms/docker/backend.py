@@ -1,0 +1,443 @@
+"""The Docker platform: jobs as containers of one daemon."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CapacityError,
+    SubmissionRejectedError,
+    UnsupportedError,
+    ValidationError,
+)
+from tao_sdk.failures import Evidence
+from tao_sdk.models import JobState, Mount
+from tao_sdk.platforms.backend import (
+    MISSING,
+    Backend,
+    JobIdentity,
+    JobRef,
+    LogChunk,
+    Observation,
+    Plan,
+    Submission,
+)
+from tao_sdk.platforms.docker import config, gpus, images, planning, users
+from tao_sdk.platforms.docker.aftermath import Aftermath, moment
+from tao_sdk.platforms.docker.endpoint import Endpoint
+from tao_sdk.platforms.docker.host import DockerHost
+from tao_sdk.platforms.docker.kept import Kept, Outcome
+from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
+from tao_sdk.platforms.docker.leases import Busy, DaemonLeases, Lease
+from tao_sdk.platforms.docker.logs import LogReader
+from tao_sdk.platforms.docker.network import ensure_network
+from tao_sdk.platforms.docker.options import OPTIONS
+from tao_sdk.platforms.docker.placeholders import remove
+from tao_sdk.platforms.docker.queue import Failed, GpuQueue, Started
+from tao_sdk.platforms.docker.states import Census, Container, ended, interpret
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
+from tao_sdk.result_record import ResultRecord
+
+_log = logging.getLogger("tao_sdk.docker")
+# A well-behaved job stops in this time; for others the daemon goes on without us.
+_STOP_SECONDS = 0.5
+_SETTLE_SECONDS = 30.0
+_SETTLE_PAUSE_SECONDS = 0.05
+
+
+class DockerBackend(Backend):
+    """Runs jobs as containers."""
+
+    platform = "docker"
+    options = OPTIONS
+    poll_seconds = 0.25
+    submit_parallelism = 8
+    transport: DockerTransport
+
+    def __init__(self, endpoint: Endpoint, kept: Path, on_pull: images.Listener) -> None:
+        self.transport = DockerTransport(endpoint)
+        self.host = DockerHost(self.transport)
+        self._kept = Kept(kept)
+        self._on_pull = on_pull
+        lease_folder = settings.get("TAO_GPU_LEASE_DIR") if endpoint.local else None
+        self._leases = DaemonLeases(self.transport, self._census, lease_folder)
+        self._launcher = Launcher(self.transport, self._leases, self._make_network)
+        self._queue = GpuQueue(self.transport, self._leases, self._launcher)
+        self._logs = LogReader(self.transport)
+        self._aftermath = Aftermath(self.transport, self.host, self._logs, self._kept)
+        self._network_exists = False
+
+    # ------------------------------------------------------------------ submitting
+
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        planning.refuse_impossible(request)
+        wish = gpus.wish_of(request)
+        info = self.transport.info
+        known = self.host.known_gpus() if wish.any else None
+        if known is not None:
+            gpus.candidates(known, wish)
+        mounts: tuple[Mount, ...] = request.options["mounts"]
+        folders = self._check_sources(mounts)
+        results = config.results_mount(mounts)
+        user = users.choose(
+            request.options,
+            planning.caller(),
+            local=self._local,
+            results=results is not None,
+            info=info,
+        )
+        injected = {
+            name: value
+            for name, value in settings.injected_credentials().items()
+            if name not in request.env
+        }
+        body = config.container_config(
+            request,
+            config.Settled(
+                job_id=identity.job_id,
+                token=identity.token,
+                network=settings.get("DOCKER_NETWORK"),
+                user=user,
+                info=info,
+                credentials=injected,
+                runner=runner_settings(request.command),
+                stop_seconds=stop_seconds(request.command),
+                keep_container=not planning.auto_remove(),
+            ),
+        )
+        secret_names = frozenset({*request.env, *injected})
+        command = config.command_file(request.command)
+        results_dir = planning.results_address(results, identity.job_id, local=self._local)
+        if results is None:
+            env = config.environment_of(body)
+            results_dir = results_in_bucket(request.command, env, identity.job_id)
+        local_bind = self._local and results is not None and results.source.startswith("/")
+        return Plan(
+            identity=identity,
+            platform=self.platform,
+            request=request,
+            artefacts=planning.artefacts(
+                identity, body, secret_names, wish, command, self.transport
+            ),
+            intent={
+                "daemon": info["ID"],
+                "endpoint": self.transport.endpoint.url,
+                "results": results.source if results else "",
+                "image": request.image,
+                "secret_names": sorted(secret_names),
+            },
+            results_dir=results_dir,
+            local_results_dir=results_dir if local_bind else "",
+            warnings=planning.notes(user, results_dir, wish, request),
+            payload=(body, wish, command, folders),
+        )
+
+    def prepare(self) -> None:
+        if not self._network_exists:
+            self._make_network()
+            self._network_exists = True
+
+    def submit(self, plan: Plan) -> Submission:
+        body, wish, command, folders = plan.payload
+        policy = images.pull_policy(plan.request.options["pull_policy"])
+        images.ensure(self.transport, plan.request.image, policy, self._on_pull)
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if not wish.any:
+                return self._start(plan, body, command, None)
+            return self._submit_with_gpus(plan, body, command, wish)
+        except DaemonError as error:
+            raise SubmissionRejectedError(f"Docker refuses the container: {error}") from error
+
+    def _submit_with_gpus(
+        self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: gpus.Wish
+    ) -> Submission:
+        usable, count = gpus.candidates(self.host.gpus(plan.request.image), wish)
+        lease = self._leases.take(plan.job_id, usable, count)
+        if isinstance(lease, Busy):
+            held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
+            if plan.request.options["when_busy"] == "wait":
+                container = self._queue.add(plan.job_id, body, command, wish)
+                native = {**plan.intent, "id": container}
+                return Submission(plan.identity.name, native, f"waiting for GPUs{held}")
+            raise CapacityError(
+                f"{count} GPUs asked for, {lease.free} of {len(usable)} are free{held}; "
+                "when_busy='wait' waits for them"
+            )
+        try:
+            given = gpus.with_gpus(body, lease.gpus, self.transport.info)
+            return self._start(plan, given, command, lease)
+        except (DaemonError, SubmissionRejectedError):
+            self._leases.release(lease)
+            raise
+        finally:
+            lease.close_descriptors()
+
+    def _start(
+        self, plan: Plan, body: Mapping[str, Any], command: str | None, lease: Lease | None
+    ) -> Submission:
+        try:
+            container = self._launcher.create(plan.identity.name, body, command)
+        except DaemonError as error:
+            if not error.conflict or not self._launcher.remove_own(plan.job_id):
+                raise
+            container = self._launcher.create(plan.identity.name, body, command)
+        self._launcher.start(container, lease)
+        held = [gpu.index for gpu in lease.gpus] if lease else []
+        native = {**plan.intent, "id": container, "gpus": held}
+        message = f"started on GPU {', '.join(held)}" if held else "started"
+        return Submission(plan.identity.name, native, message)
+
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        mine = [job for job in jobs if self._elsewhere(job) is None]
+        census = self._census() if mine else Census()
+        return {job.job_id: self._settle(job, census) for job in mine}
+
+    def _settle(self, job: JobRef, census: Census) -> Submission | None:
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            present = census.jobs.get(job.job_id) or census.queued.get(job.job_id)
+            if present is None:
+                # The submitter's request may be on its way to the daemon, or in its hands.
+                names = (job_name(job.job_id), queued_name(job.job_id))
+                if all(self._launcher.fence(name) for name in names):
+                    self._release(job.job_id, census)
+                    return None
+            elif present.started or config.LABEL_QUEUED in present.labels:
+                return Submission(job.identity.name, {**job.native, "id": present.id}, "adopted")
+            elif self._launcher.withdraw(present.id):
+                self._release(job.job_id, census)
+                return None
+            time.sleep(_SETTLE_PAUSE_SECONDS)
+            census = self._census()
+        raise BackendUnreachableError(
+            f"the daemon does not say what became of {job_name(job.job_id)}: its name is taken, "
+            "but not by a container of ours"
+        )
+
+    # ------------------------------------------------------------------ watching
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        elsewhere = {job.job_id: away for job in jobs if (away := self._elsewhere(job))}
+        mine = [job for job in jobs if job.job_id not in elsewhere]
+        # Kept containers are many: about one job the daemon is asked for that job's only.
+        census = self._census(mine[0].job_id if len(mine) == 1 else "") if mine else Census()
+        seen = {id_: Observation(None, unreachable=away) for id_, away in elsewhere.items()}
+        seen.update({job.job_id: self._observe(job, census) for job in mine})
+        waiting = [census.queued[job.job_id] for job in mine if job.job_id in census.queued]
+        if waiting:
+            census = self._census()  # whose GPUs are free is a matter of everybody's jobs
+        for container in sorted(waiting, key=lambda one: (one.created, one.name)):
+            seen[container.job_id] = self._tend(container, census)
+        return seen
+
+    def _observe(self, job: JobRef, census: Census) -> Observation:
+        container = census.jobs.get(job.job_id)
+        canceled = self._kept.is_canceled(job.job_id)
+        if container is None:
+            return self._without_container(job, canceled=canceled)
+        if container.ended:
+            self._release(job.job_id, census)
+            if container.removed_when_kept:
+                self._aftermath.keep_and_remove(job, container)
+                return self._without_container(job, canceled=canceled)
+        now = datetime.now(timezone.utc)
+        return interpret(container, canceled=canceled, now=now) or MISSING
+
+    def _without_container(self, job: JobRef, *, canceled: bool) -> Observation:
+        kept = self._kept.outcome(job.job_id)
+        if kept is not None:
+            observed = ended(
+                kept.exit_code,
+                canceled=canceled,
+                started_at=kept.started_at,
+                ended_at=kept.ended_at,
+            )
+            if kept.error and kept.exit_code is None:
+                return Observation(JobState.ERROR, kept.error, cancel_aware=True)
+            return observed
+        if canceled:
+            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
+        return MISSING
+
+    def _tend(self, waiting: Container, census: Census) -> Observation:
+        """Look after a job that waits for GPUs."""
+        outcome = self._queue.try_start(waiting, census, self.host.gpus, self.transport.info)
+        if isinstance(outcome, Started):
+            return Observation(JobState.RUNNING)
+        if isinstance(outcome, Failed):
+            told = f"Docker refuses the container: {outcome.reason}"
+            self._kept.keep(waiting.job_id, Outcome(None, "", "", error=told), ())
+            remove(self.transport, waiting.id)
+            return Observation(JobState.ERROR, told, cancel_aware=True)
+        return Observation(JobState.PENDING, outcome.reason)
+
+    def cancel(self, job: JobRef) -> None:
+        self._kept.mark_canceled(job.job_id)
+        try:
+            self._cancel(job)
+        except (DaemonError, BackendUnreachableError):
+            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            raise
+
+    def _cancel(self, job: JobRef) -> None:
+        remove(self.transport, queued_name(job.job_id))
+        name = job_name(job.job_id)
+        try:
+            found = self.transport.get(f"/containers/{name}/json")
+        except DaemonError as error:
+            if not error.missing:
+                raise
+            if self._kept.outcome(job.job_id) is not None:
+                self._kept.unmark_canceled(job.job_id)
+            return
+        state = found["State"]["Status"]
+        if state in ("exited", "dead"):
+            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            return
+        if state == "created" and self._launcher.withdraw(name):
+            return
+        if state == "paused":
+            self.transport.post(f"/containers/{name}/unpause")  # a frozen job hears nothing
+        self._stop(name, float(found["Config"]["StopTimeout"]))
+
+    def _stop(self, name: str, seconds: float) -> None:
+        """Let the daemon stop a container: gracefully, by force after its own time for it."""
+        trouble: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                self.transport.post_and_wait(f"/containers/{name}/stop", seconds)
+            except Exception as error:  # noqa: BLE001 - handed to the caller, or logged
+                trouble.append(error)
+                _log.warning("stopping %s: %s", name, error)
+
+        # The daemon answers when the container has stopped, and stops it even if we are gone.
+        asking = threading.Thread(target=ask, name=f"stop-{name}", daemon=True)
+        asking.start()
+        asking.join(_STOP_SECONDS)
+        if trouble and isinstance(trouble[0], BackendUnreachableError):
+            raise trouble[0]
+
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        return self._logs.read(
+            job_name(job.job_id),
+            self._kept.log(job.job_id),
+            cursor=cursor,
+            tail=tail,
+            limit=limit,
+            flush=flush,
+        )
+
+    def evidence(self, job: JobRef) -> Evidence:
+        return self._aftermath.evidence(job)
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        return self._aftermath.result_records(job)
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        try:
+            found = self.transport.get(f"/containers/{job_name(job.job_id)}/json")
+        except DaemonError as error:
+            if not error.missing:
+                raise
+            return []
+        state, labels = found["State"], found["Config"]["Labels"]
+        held = labels.get(config.LABEL_GPUS, "")
+        return [
+            {
+                "name": found["Name"].lstrip("/"),
+                "id": found["Id"],
+                "image": found["Config"]["Image"],
+                "started_at": moment(state["StartedAt"]),
+                "finished_at": moment(state["FinishedAt"]),
+                "status": {
+                    "node": {"name": self.transport.info.get("Name", ""), "node_group_id": ""},
+                    "phase": state["Status"],
+                    "readiness_issue": None,
+                    "gpus": held.split(",") if held else [],
+                    "exit_code": None if state["Status"] == "running" else state["ExitCode"],
+                },
+            }
+        ]
+
+    # ------------------------------------------------------------------ paths
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        self._aftermath.delete(job)
+        return True
+
+    def check_path(self, path: str) -> bool:
+        return self.host.check_path(path)
+
+    def list_path(self, path: str) -> list[str]:
+        return self.host.list_path(path, self._image_with_programs)
+
+    # ------------------------------------------------------------------ inner workings
+
+    @property
+    def _local(self) -> bool:
+        return self.transport.endpoint.local
+
+    def _census(self, job_id: str = "") -> Census:
+        """All containers of ours, or those of one job."""
+        label = f"{config.LABEL_JOB}={job_id}" if job_id else f"{config.LABEL}=true"
+        return Census.take(
+            self.transport.get("/containers/json", all=True, filters={"label": [label]})
+        )
+
+    def _elsewhere(self, job: JobRef) -> str | None:
+        """Why this daemon cannot be asked about a job, if it cannot."""
+        if job.native["daemon"] == self.transport.info["ID"]:
+            return None
+        return (
+            f"the job runs on another Docker daemon: set DOCKER_HOST={job.native['endpoint']} "
+            f"(this one is {self.transport.endpoint})"
+        )
+
+    def _make_network(self) -> None:
+        ensure_network(self.transport, settings.get("DOCKER_NETWORK"))
+
+    def _release(self, job_id: str, census: Census) -> None:
+        """Give back the GPUs of a job that does not run."""
+        for lease in census.leases_of(job_id):
+            remove(self.transport, lease.id)
+
+    def _check_sources(self, mounts: Sequence[Mount]) -> list[Path]:
+        """Folders of this machine to be made; remote ones are checked by their daemon."""
+        to_make = []
+        for number, mount in enumerate(mounts):
+            source = Path(mount.source)
+            if not self._local or not source.is_absolute() or source.exists():
+                continue
+            if mount.read_only:
+                raise ValidationError(
+                    f"mounts[{number}]: {source} is not on this machine, and a read-only mount of "
+                    "nothing makes no sense"
+                )
+            to_make.append(source)
+        return to_make
+
+    def _image_with_programs(self) -> str:
+        """An image of the host that has been used for a job: it has a shell and `ls`."""
+        census = self._census()
+        known = sorted(census.jobs.values(), key=lambda container: container.created)
+        if not known:
+            raise UnsupportedError(
+                "listing a folder of a remote Docker host runs `ls` in the image of an earlier job "
+                "there, and there is none yet"
+            )
+        return known[-1].image

@@ -1,0 +1,175 @@
+"""The daemon's host: its GPUs, files and programs, seen from wherever the client is."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    SubmissionRejectedError,
+    UnsupportedError,
+    ValidationError,
+)
+from tao_sdk.platforms.docker import config, placeholders
+from tao_sdk.platforms.docker.gpus import is_tegra, probe_config
+from tao_sdk.platforms.docker.log_frames import read_messages
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.gpus import discovery
+from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
+
+# GPUs do not come and go, but who uses them does.
+_INVENTORY_SECONDS = 30
+# Not `ls`: there are some that print question marks for letters beyond ASCII.
+_LIST = (
+    '[ -d "$1" ] || set -- "$1" "$1"; '
+    'for f in "${2:-$1/}"* "$1"/.[!.]*; do '
+    """[ ! -e "$f" ] || [ "$f" = "$1/" ] || printf '%s\\n' "${f##*/}"; done"""
+)
+_SCHEMES = ("file", "docker-bind", "docker-volume")
+
+
+class DockerHost:
+    """What is on the machine that runs the daemon."""
+
+    def __init__(self, transport: DockerTransport) -> None:
+        self._transport = transport
+        self._local = transport.endpoint.local
+        self._gpus: tuple[float, list[Gpu]] | None = None
+
+    # ------------------------------------------------------------------ GPUs
+
+    def gpus(self, image: str) -> list[Gpu]:
+        """The GPUs of the host; `image` is what a probe runs in, where one is needed."""
+        if self._gpus is None or time.monotonic() - self._gpus[0] > _INVENTORY_SECONDS:
+            self._gpus = (time.monotonic(), self._find_gpus(image))
+        return self._gpus[1]
+
+    def known_gpus(self) -> list[Gpu] | None:
+        """The GPUs if they can be told without running a container, else None."""
+        return discovery.discover() if self._local and discovery.can_tell() else None
+
+    def _find_gpus(self, image: str) -> list[Gpu]:
+        found = self.known_gpus()
+        return self._probe(image) if found is None else found
+
+    def _probe(self, image: str) -> list[Gpu]:
+        info = self._transport.info
+        try:
+            code, text = self.run(probe_config(image, info))
+        except DaemonError as error:
+            if is_tegra(info) and "nvidia-smi" in str(error):
+                return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons come without the program
+            raise SubmissionRejectedError(
+                f"the GPUs of the Docker host cannot be listed: {error}"
+            ) from error
+        if code != 0:
+            raise SubmissionRejectedError(
+                f"the GPUs of the Docker host cannot be listed: nvidia-smi in {image} ended with "
+                f"{code}: {text.strip()}"
+            )
+        return parse_nvidia_smi(text)
+
+    # ------------------------------------------------------------------ programs
+
+    def run(self, body: dict[str, Any]) -> tuple[int, str]:
+        """Run a short-lived container; its exit code and what it printed."""
+        labelled = {**body, "Labels": {config.LABEL: "true"}}
+        container = str(self._transport.post("/containers/create", labelled)["Id"])
+        path = f"/containers/{container}"
+        try:
+            self._transport.post(f"{path}/start")
+            code = int(self._transport.post(f"{path}/wait")["StatusCode"])
+            with self._transport.stream(
+                "GET", f"{path}/logs", stdout=True, stderr=True, timestamps=True
+            ) as answer:
+                messages = read_messages(answer.iter_content(None))
+                printed = b"".join(message[2] for message in messages)
+        finally:
+            self._transport.delete(path, force=True, v=True)
+        return code, printed.decode("utf-8", "replace")
+
+    def run_in(self, image: str, source: str, argv: Sequence[str]) -> tuple[int, str]:
+        """Run a program of an image with a folder or volume of the host at /window."""
+        kind = "bind" if source.startswith("/") else "volume"
+        mount = {"Type": kind, "Source": source, "Target": "/window"}
+        return self.run(
+            {
+                "Image": image,
+                "Entrypoint": [argv[0]],
+                "Cmd": list(argv[1:]),
+                "User": "0",
+                "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
+            }
+        )
+
+    # ------------------------------------------------------------------ files
+
+    def check_path(self, address: str) -> bool:
+        """Is there such a path on the host?"""
+        source, rest = locate(address)
+        if self._local and source.startswith("/"):
+            return Path(source, rest).exists()
+        if not rest:
+            return placeholders.exists(self._transport, source)
+        if source.startswith("/"):
+            return placeholders.exists(self._transport, f"{source}/{rest}")
+        try:
+            with placeholders.window(self._transport, source) as window:
+                return placeholders.has(self._transport, window, rest)
+        except DaemonError as error:
+            if error.missing:
+                return False
+            raise
+
+    def list_path(self, address: str, helper_image: Callable[[], str]) -> list[str]:
+        """Names in a folder of the host."""
+        if not self.check_path(address):
+            raise ValidationError(f"{address}: there is no such path on the Docker host")
+        source, rest = locate(address)
+        if self._local and source.startswith("/"):
+            place = Path(source, rest)
+            return sorted(e.name for e in place.iterdir()) if place.is_dir() else [place.name]
+        below = "/window" + (f"/{rest}" if rest else "")
+        code, text = self.run_in(helper_image(), source, ["/bin/sh", "-c", _LIST, "sh", below])
+        if code != 0:
+            raise ValidationError(f"{address}: {text.strip()}")
+        return sorted(text.splitlines())
+
+    def read_file(self, source: str, path: str, limit: int) -> bytes | None:
+        """A small file below a folder or volume of the host; None when it is not there."""
+        if self._local and source.startswith("/"):
+            with contextlib.suppress(FileNotFoundError):
+                return Path(source, path).read_bytes()[:limit]
+            return None
+        return placeholders.read_file(self._transport, source, path, limit)
+
+    def remove_folder(self, source: str, name: str, image: str) -> None:
+        """Remove a folder of the host: by ourselves if we may, else in a container of `image`."""
+        if self._local and source.startswith("/"):
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                shutil.rmtree(Path(source, name))
+            if not Path(source, name).exists():
+                return
+        code, text = self.run_in(image, source, ["rm", "-rf", "--", f"/window/{name}"])
+        if code != 0:
+            raise BackendUnreachableError(f"{source}/{name} cannot be removed: {text.strip()}")
+
+
+def locate(address: str) -> tuple[str, str]:
+    """The folder or volume, and the path below it, that an address of the host names."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return address.rstrip("/") or "/", ""
+    if scheme == "docker-volume":
+        volume, _, below = rest.partition("/")
+        return volume, below.strip("/")
+    if scheme in _SCHEMES:
+        return "/" + rest.strip("/"), ""
+    raise UnsupportedError(
+        f"{address}: not a place of the Docker host; give a path, file:// or docker-volume://"
+    )

@@ -1,0 +1,180 @@
+"""Images: when to pull, with whose credentials, and how far it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import CredentialError, SubmissionRejectedError, ValidationError
+from tao_sdk.platforms.docker.options import PULL_POLICIES
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+
+_NGC = "nvcr.io"
+_DOCKER_HUB = "docker.io"
+
+
+@dataclass(frozen=True)
+class PullProgress:
+    """How far a pull is."""
+
+    image: str
+    done_bytes: int
+    total_bytes: int
+    layers_done: int
+    layers: int
+
+    def __str__(self) -> str:
+        share = f"{100 * self.done_bytes // self.total_bytes}%" if self.total_bytes else "…"
+        return f"pulling {self.image}: {share}, {self.layers_done} of {self.layers} layers"
+
+
+Listener = Callable[[PullProgress], None]
+
+
+def registry_of(image: str) -> str:
+    """The registry that an image reference names, as Docker reads it."""
+    first, slash, _ = image.partition("/")
+    is_host = slash and ("." in first or ":" in first or first == "localhost")
+    return first if is_host else _DOCKER_HUB
+
+
+def split_tag(image: str) -> tuple[str, str]:
+    """Repository and tag (or digest), as the pull call wants them."""
+    if "@" in image:
+        repository, _, digest = image.partition("@")
+        return repository, digest
+    repository, colon, tag = image.rpartition(":")
+    if colon and "/" not in tag:
+        return repository, tag
+    return image, "latest"
+
+
+def pull_policy(option: str | None) -> str:
+    """The policy of a job: its keyword, else DOCKER_PULL_POLICY."""
+    policy = (option or settings.get("DOCKER_PULL_POLICY")).lower()
+    if policy not in PULL_POLICIES:
+        raise ValidationError(
+            f"DOCKER_PULL_POLICY={policy!r} is not one of {', '.join(PULL_POLICIES)}"
+        )
+    return policy
+
+
+def ensure(transport: DockerTransport, image: str, policy: str, listener: Listener) -> None:
+    """Have the image on the daemon's host, or raise `SubmissionRejectedError` with the reason."""
+    if policy == "missing" and _present(transport, image):
+        return
+    if policy == "never":
+        if _present(transport, image):
+            return
+        raise SubmissionRejectedError(
+            f"image {image} is not on the Docker host, and the pull policy is 'never': pull it "
+            "there, or use pull_policy='missing'"
+        )
+    _pull(transport, image, listener)
+
+
+def credentials(transport: DockerTransport, registry: str) -> dict[str, str] | None:
+    """Whose name a pull goes by: NGC_KEY at nvcr.io, elsewhere what `docker login` stored."""
+    if registry == _NGC and settings.lookup("NGC_KEY"):
+        return {
+            "username": settings.get("DOCKER_USERNAME"),
+            "password": settings.get("NGC_KEY"),
+            "serveraddress": _NGC,
+        }
+    stored = transport.registry_credentials("" if registry == _DOCKER_HUB else registry)
+    if not stored:
+        return None
+    names = {
+        "Username": "username",
+        "Password": "password",
+        "ServerAddress": "serveraddress",
+        "IdentityToken": "identitytoken",
+    }
+    found = {names.get(key, key): str(value) for key, value in stored.items() if value}
+    return {"serveraddress": registry, **found}
+
+
+def read_progress(image: str, lines: Iterable[bytes]) -> Iterator[PullProgress]:
+    """The daemon's report on a pull; raises `DaemonError` with its last words."""
+    layers: dict[str, tuple[int, int, bool]] = {}
+    for line in lines:
+        if not line.strip():
+            continue
+        said: dict[str, Any] = json.loads(line)
+        if "error" in said:
+            raise DaemonError(500, str(said["error"]), "POST /images/create")
+        layer, status = said.get("id", ""), said.get("status", "")
+        detail = said.get("progressDetail") or {}
+        if not layer or not _is_layer(status):
+            continue
+        done, total, complete = layers.get(layer, (0, 0, False))
+        if status == "Downloading":
+            done, total = int(detail.get("current", done)), int(detail.get("total", total))
+        elif status in ("Download complete", "Pull complete", "Already exists"):
+            done, complete = total, True
+        layers[layer] = (done, total, complete)
+        counted = layers.values()
+        yield PullProgress(
+            image,
+            sum(one[0] for one in counted),
+            sum(one[1] for one in counted),
+            sum(one[2] for one in counted),
+            len(layers),
+        )
+
+
+def _is_layer(status: str) -> bool:
+    return status.split(" ")[0] in ("Pulling", "Downloading", "Download", "Pull", "Already") and (
+        not status.startswith("Pulling from")
+    )
+
+
+def _present(transport: DockerTransport, image: str) -> bool:
+    try:
+        transport.get(f"/images/{image}/json")
+    except DaemonError as error:
+        if error.missing:
+            return False
+        raise
+    return True
+
+
+def _pull(transport: DockerTransport, image: str, listener: Listener) -> None:
+    registry = registry_of(image)
+    repository, tag = split_tag(image)
+    account = credentials(transport, registry)
+    headers = {}
+    if account:
+        encoded = base64.urlsafe_b64encode(json.dumps(account).encode()).decode("ascii")
+        headers["X-Registry-Auth"] = encoded
+    try:
+        with transport.stream(
+            "POST", "/images/create", headers, fromImage=repository, tag=tag
+        ) as answer:
+            for progress in read_progress(image, answer.iter_lines()):
+                listener(progress)
+    except DaemonError as error:
+        raise _refusal(image, registry, bool(account), str(error)) from error
+
+
+def _refusal(image: str, registry: str, named: bool, said: str) -> Exception:
+    denied = any(word in said for word in ("unauthorized", "no basic auth", "denied", "401", "403"))
+    if denied and registry == _NGC:
+        hint = (
+            "the registry refuses NGC_KEY: is it valid, and may its organisation use this image?"
+            if named
+            else "set NGC_KEY (https://org.ngc.nvidia.com/setup/api-keys)"
+        )
+        return RegistryRefusalError(f"image {image} cannot be pulled: {said}; {hint}")
+    if denied:
+        hint = "its credentials are refused" if named else f"log in: docker login {registry}"
+        return RegistryRefusalError(f"image {image} cannot be pulled: {said}; {hint}")
+    return SubmissionRejectedError(f"image {image} cannot be pulled: {said}")
+
+
+class RegistryRefusalError(SubmissionRejectedError, CredentialError):
+    """The registry wants to know who asks: the job is refused for want of a credential."""

@@ -1,0 +1,48 @@
+"""The network of job containers: made when missing, once."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from tao_sdk.platforms.docker import config
+from tao_sdk.platforms.docker.placeholders import remove, take_name
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+
+_LABELS = {config.LABEL: "true"}
+# Making a network takes a moment; whoever holds the right to it for longer has died.
+_LONGEST_SECONDS = 15
+
+
+def ensure_network(transport: DockerTransport, name: str) -> None:
+    """Have a network of that name, however many clients want it at the same time.
+
+    Names of networks are not unique: two requests at once make two, even with the daemon's own
+    check, and from then on every container that names it is refused. Names of containers are
+    unique, so one of those is taken first.
+    """
+    right = "tao-network-" + re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while not _exists(transport, name):
+        holder = take_name(transport, right, _LABELS)
+        if holder is None:
+            if time.monotonic() > deadline:
+                remove(transport, right)
+            time.sleep(0.05)
+            continue
+        try:
+            if not _exists(transport, name):
+                body = {"Name": name, "CheckDuplicate": True, "Labels": _LABELS}
+                transport.post("/networks/create", body)
+        finally:
+            remove(transport, holder)
+
+
+def _exists(transport: DockerTransport, name: str) -> bool:
+    try:
+        transport.get(f"/networks/{name}")
+    except DaemonError as error:
+        if error.missing:
+            return False
+        raise
+    return True

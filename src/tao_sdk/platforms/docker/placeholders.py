@@ -1,0 +1,138 @@
+"""Containers that never run: names that can be taken once, and windows onto the host's files.
+
+A container's name is unique on a daemon, and making one is atomic. That is all a lock needs. They
+are made from an empty image of our own, so they cost milliseconds and depend on no other image.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import stat
+import tarfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tao_sdk.platforms.docker import config
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+
+REPOSITORY, TAG = "tao-sdk-placeholder", "1"
+_IMAGE = f"{REPOSITORY}:{TAG}"
+_EMPTY_TAR = bytes(10_240)
+_WINDOW = "/window"
+
+
+def take_name(transport: DockerTransport, name: str, labels: Mapping[str, str]) -> str | None:
+    """Take a name: the id of its placeholder, or None when somebody has it."""
+    try:
+        return _create(transport, name, labels, {})
+    except DaemonError as error:
+        if error.conflict:
+            return None
+        raise
+
+
+def remove(transport: DockerTransport, container: str) -> bool:
+    """Remove a container that is not running; False when it was gone already or lives."""
+    try:
+        transport.delete(f"/containers/{container}", v=True)
+    except DaemonError as error:
+        if error.missing or error.conflict:
+            return False
+        raise
+    return True
+
+
+@contextmanager
+def window(transport: DockerTransport, source: str) -> Iterator[str]:
+    """A container through which a folder, file or volume of the daemon's host can be read.
+
+    Raises `DaemonError` when there is no such path.
+    """
+    kind = "bind" if source.startswith("/") else "volume"
+    mount = {"Type": kind, "Source": source, "Target": _WINDOW, "ReadOnly": True}
+    name = f"tao-window-{uuid.uuid4().hex[:12]}"
+    container = _create(transport, name, {config.LABEL: "true"}, {"Mounts": [mount]})
+    try:
+        yield container
+    finally:
+        remove(transport, container)
+
+
+def exists(transport: DockerTransport, path: str) -> bool:
+    """Is there such a path on the daemon's host?"""
+    try:
+        with window(transport, path):
+            return True
+    except DaemonError as error:
+        if "does not exist" in str(error):
+            return False
+        raise
+
+
+def has(transport: DockerTransport, window_id: str, path: str) -> bool:
+    """Is there such a path below what a window shows?"""
+    place = f"{_WINDOW}/{path}"
+    try:
+        with transport.stream("HEAD", f"/containers/{window_id}/archive", path=place):
+            return True
+    except DaemonError as error:
+        if error.missing:
+            return False
+        raise
+
+
+def read_file(transport: DockerTransport, source: str, path: str, limit: int) -> bytes | None:
+    """A small file below a folder or volume of the daemon's host; None when it is not there."""
+    try:
+        with window(transport, source) as container:
+            return read_from_container(transport, container, f"{_WINDOW}/{path}", limit)
+    except DaemonError as error:
+        if error.missing or "does not exist" in str(error):
+            return None
+        raise
+
+
+def read_from_container(
+    transport: DockerTransport, container: str, path: str, limit: int
+) -> bytes | None:
+    """A small file in a container, running or not; None when there is none."""
+    try:
+        with transport.stream("GET", f"/containers/{container}/archive", path=path) as answer:
+            described = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
+            if described["size"] > limit or not stat.S_ISREG(described["mode"] | stat.S_IFREG):
+                return None
+            data = answer.content
+    except DaemonError as error:
+        if error.missing:
+            return None
+        raise
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            held = archive.extractfile(member) if member.isfile() else None
+            if held is not None:
+                return held.read()
+    return None
+
+
+def _create(
+    transport: DockerTransport, name: str, labels: Mapping[str, str], host: Mapping[str, Any]
+) -> str:
+    body = {
+        "Image": _IMAGE,
+        "Cmd": ["never-runs"],
+        "Labels": dict(labels),
+        "HostConfig": {"NetworkMode": "none", **host},
+    }
+    try:
+        return str(transport.post("/containers/create", body, name=name)["Id"])
+    except DaemonError as error:
+        if not error.missing:
+            raise
+    transport.upload(
+        "POST", "/images/create", _EMPTY_TAR, {}, fromSrc="-", repo=REPOSITORY, tag=TAG
+    )
+    return str(transport.post("/containers/create", body, name=name)["Id"])

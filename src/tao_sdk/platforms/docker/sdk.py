@@ -1,0 +1,50 @@
+"""DockerSDK: jobs as containers of a daemon, on this machine or another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.docker.backend import DockerBackend
+from tao_sdk.platforms.docker.endpoint import resolve
+from tao_sdk.platforms.docker.images import PullProgress
+
+_log = logging.getLogger("tao_sdk.docker")
+
+
+class DockerSDK(PlatformSDK):
+    """Launch, watch, explain and stop jobs that are containers.
+
+    The daemon is the one that the Docker command line would use (DOCKER_HOST, contexts, TLS), or
+    `docker_host`. `on_pull` is called while an image is being pulled.
+    """
+
+    platform = "docker"
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        docker_host: str | None = None,
+        on_pull: Callable[[PullProgress], None] | None = None,
+        store: JobStore | None = None,
+    ) -> None:
+        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        self._docker_host = docker_host
+        self._on_pull = on_pull or _log_progress
+
+    def _make_backend(self) -> DockerBackend:
+        _, database = resolve_sdk_state_paths(self._state_file)
+        path = Path(self._given_store.path if self._given_store else database)
+        return DockerBackend(
+            resolve(self._docker_host), path.parent / f"{path.stem}.docker", self._on_pull
+        )
+
+
+def _log_progress(progress: PullProgress) -> None:
+    _log.info("%s", progress)

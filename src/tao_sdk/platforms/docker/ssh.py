@@ -1,0 +1,139 @@
+"""Talking to a remote daemon through the system's OpenSSH.
+
+Each connection is one `ssh host docker system dial-stdio`, whose input and output are one end of a
+socket pair; the other end is an ordinary socket for the HTTP client. Configuration, agents, jump
+hosts and host keys are OpenSSH's own affair, and no further package is needed. Connections share
+one authenticated session, which stays for a minute after its last use.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests.adapters
+import urllib3
+import urllib3.connection
+
+_KEEP_SESSION_SECONDS = 60
+
+
+def ssh_command(url: str, control_folder: str) -> list[str]:
+    """The words that reach the daemon behind an ssh:// address."""
+    parts = urlsplit(url)
+    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]
+    words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={control_folder}/%C"]
+    words += ["-o", f"ControlPersist={_KEEP_SESSION_SECONDS}"]
+    if parts.username:
+        words += ["-l", parts.username]
+    if parts.port:
+        words += ["-p", str(parts.port)]
+    remote = ["docker", "system", "dial-stdio"]
+    if parts.path.strip("/"):
+        remote = ["docker", "--host", f"unix://{parts.path}", "system", "dial-stdio"]
+    return [*words, "--", parts.hostname or "", *remote]
+
+
+class SshError(ConnectionError):
+    """ssh could not connect; its own last words."""
+
+
+class SshConnection(urllib3.connection.HTTPConnection):
+    """An HTTP connection whose socket is the input and output of a command."""
+
+    def __init__(self, command: Sequence[str], timeout: float | None) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        # Not a pipe: nobody reads it while all goes well.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
+
+    def connect(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            end = theirs.fileno()
+            self._process = subprocess.Popen(
+                self._command, stdin=end, stdout=end, stderr=self._said.fileno()
+            )
+        ours.settimeout(self.timeout)
+        self.sock = ours
+
+    def send(self, data: Any) -> None:
+        with self._explaining():
+            super().send(data)
+
+    def getresponse(self) -> Any:
+        with self._explaining():
+            return super().getresponse()
+
+    def close(self) -> None:
+        super().close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            self._said.seek(0)
+            said = self._said.read().decode("utf-8", "replace").strip().splitlines()
+            if said:
+                raise SshError(said[-1]) from error
+            raise
+
+
+class SshPool(urllib3.connectionpool.HTTPConnectionPool):
+    """Connections to one daemon."""
+
+    def __init__(self, command: Sequence[str], timeout: float, size: int) -> None:
+        super().__init__("localhost", timeout=timeout, maxsize=size)
+        self._command = command
+        self._seconds = timeout
+
+    def _new_conn(self) -> SshConnection:
+        return SshConnection(self._command, self._seconds)
+
+
+class SshAdapter(requests.adapters.HTTPAdapter):
+    """Lets a requests session reach a daemon through ssh."""
+
+    def __init__(self, url: str, timeout: float, size: int = 8) -> None:
+        self._pool = SshPool(ssh_command(url, str(_control_folder())), timeout, size)
+        super().__init__()
+
+    def get_connection(self, *_: Any, **__: Any) -> Any:
+        return self._pool
+
+    def get_connection_with_tls_context(self, *_: Any, **__: Any) -> Any:
+        return self._pool
+
+    def request_url(self, request: Any, *_: Any, **__: Any) -> str:
+        return str(request.path_url)
+
+    def close(self) -> None:
+        self._pool.close()
+        super().close()
+
+
+def _control_folder() -> Path:
+    """Where authenticated sessions are found again, by this process and the user's next one."""
+    # Short: the path of a unix socket has at most 108 characters.
+    folder = Path(tempfile.gettempdir()) / f"tao-ssh-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SshError(f"{folder} must be a folder that only you can use: remove it")
+    return folder

@@ -1,0 +1,183 @@
+"""The lab of the Docker platform: one test's share of a real engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.docker import Engine
+from lab.docker.images import BUSYBOX
+from lab.docker.proxy import Proxy
+from lab.docker.python_image import python_image
+from tao_sdk.models import Job
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.conformance import Lab, eventually
+from tao_sdk.platforms.docker import DockerSDK
+
+_SECRETS = ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY")
+_STORE = ("S3_BUCKET_NAME", "S3_ENDPOINT_URL", "CLOUD_REGION")
+_ALIASES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL")
+_DOCKER = ("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_AUTO_REMOVE")
+
+
+def isolate(monkeypatch: pytest.MonkeyPatch, lab: DockerLab) -> None:
+    """This process sees the lab's engine and nothing of the machine's own settings."""
+    for name in (*_SECRETS, *_STORE, *_ALIASES, *_DOCKER, "DOCKER_NETWORK", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(lab.folder / "docker-config"))
+    for name, value in lab.variables().items():
+        monkeypatch.setenv(name, value)
+
+
+class DockerLab(Lab):
+    """Reached through a proxy of its own, which can be cut."""
+
+    multi_node = False
+    gpu_key = "pretended-{}"
+    """What a GPU of this lab is called in leases."""
+
+    def __init__(self, folder: Path, engine: Engine) -> None:
+        super().__init__(folder)
+        self.engine = engine
+        self.results = folder / "results"
+        self.results.mkdir()
+        self.starts = folder / "starts"
+        self.starts.mkdir()
+        # No other test of this engine may have the same ones.
+        first = random.SystemRandom().randrange(10, 10**9)
+        self.gpus = f"{first},{first + 1}"
+        self.proxy = self.make_proxy()
+
+    def make_proxy(self) -> Proxy:
+        return Proxy(self.folder / "docker.sock", self.engine.socket)
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.folder}/docker.sock"
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, **self.variables()}
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "DOCKER_HOST": self.url,
+            "TAO_LOCAL_GPUS": self.gpus,
+            "TAO_SDK_STATE_DIR": str(self.folder / "state"),
+            "TAO_GPU_LEASE_DIR": str(self.folder / "leases"),
+        }
+
+    def sdk(self) -> DockerSDK:
+        return DockerSDK(state_file=self.state_file)
+
+    def sdk_source(self) -> str:
+        return (
+            "from tao_sdk.platforms.docker import DockerSDK\n"
+            f"sdk = DockerSDK(state_file={str(self.state_file)!r})"
+        )
+
+    def job(self, script: str) -> dict[str, Any]:
+        return {
+            "image": BUSYBOX,
+            "command": script,
+            "gpu_count": 0,
+            "mounts": [f"{self.results}:/results", f"{self.starts}:/starts"],
+        }
+
+    def data_job(self, script: str) -> dict[str, Any]:
+        return {**self.job(script), "image": python_image(self.engine)}
+
+    def offer_data(self, name: str, data: bytes) -> str:
+        (self.starts / name).write_bytes(data)
+        return f"file:///starts/{name}"
+
+    def read_result(self, job: Job, name: str) -> bytes:
+        return (self.results / job.id / name).read_bytes()
+
+    @property
+    def scratch(self) -> str:
+        return "/tmp/scratch"
+
+    def counted_job(self, script: str) -> dict[str, Any]:
+        return self.job(f'echo started >> "/starts/$TAO_JOB_ID"; {script}')
+
+    def starts_of(self, job_id: str) -> int:
+        path = self.starts / job_id
+        return path.read_text().count("started") if path.exists() else 0
+
+    def jobs_in_reality(self) -> set[str]:
+        found = {path.name for path in self.starts.iterdir()}
+        return found | set(self._containers("{{.Label `tao-sdk-job-id`}}"))
+
+    def gpu_job(self, job: dict[str, Any], count: int) -> dict[str, Any]:
+        """The same job with GPUs of this lab."""
+        return {**job, "gpu_count": count}
+
+    def pending_job(self, sdk: PlatformSDK) -> Job:
+        holder = sdk.create_job(**self.gpu_job(self.job("sleep 600"), 2))
+        eventually(lambda: holder.refresh().status == "Running")
+        asked = self.gpu_job(self.counted_job("true"), 1)
+        waiting = sdk.create_job(**asked, when_busy="wait")
+        eventually(lambda: "waiting for GPUs" in waiting.refresh().message)
+        return waiting
+
+    def submission_steps(self) -> dict[str, str]:
+        arm = (
+            "import os, signal\n"
+            "from tao_sdk.platforms.docker.launch import Launcher\n"
+            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "real = {'create': Launcher.create, 'start': Launcher.start}\n"
+        )
+        after = "Launcher.{0} = lambda *a: (real['{0}'](*a), die())[0]"
+        return {
+            "before the container": f"{arm}Launcher.create = die",
+            "container made": arm + after.format("create"),
+            "before the start": f"{arm}Launcher.start = die",
+            "container started": arm + after.format("start"),
+        }
+
+    def touch_result(self, job: Job, name: str) -> None:
+        (self.results / job.id / name).touch()
+
+    @contextlib.contextmanager
+    def unreachable(self) -> Iterator[None]:
+        with self.proxy.cut():
+            yield
+
+    def forget(self, job: Job, *, with_results: bool) -> None:
+        name = f"tao-job-{job.id}"
+        eventually(
+            lambda: "exited" in self.engine.docker("inspect", "-f", "{{.State.Status}}", name)
+        )
+        self.engine.docker("rm", name)
+        if with_results:
+            (self.results / job.id / "tao_result.json").unlink()
+
+    def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
+        for folder, _, files in os.walk(self.folder):
+            for path in (Path(folder) / name for name in files):
+                if not path.is_socket():
+                    yield str(path), path.read_bytes()
+        yield "the engine's log", self.engine.log.read_bytes()
+        for container in self._containers("{{.ID}}"):
+            described = json.loads(self.engine.docker("inspect", container))[0]
+            # The environment is where Docker keeps what a container must know: documented.
+            described["Config"].pop("Env")
+            yield f"container {container}", json.dumps(described).encode()
+
+    def _containers(self, form: str) -> list[str]:
+        volume = f"volume={self.results}"
+        return self.engine.docker("ps", "-a", "--filter", volume, "--format", form).split()
+
+    def end_all(self) -> None:
+        """Whatever a test left is removed."""
+        self.engine.remove_all(f"volume={self.results}")
+        for gpu in self.gpus.split(","):
+            self.engine.remove_all(f"label=tao-sdk-gpu-lease={self.gpu_key.format(gpu)}")
+        self.proxy.close()

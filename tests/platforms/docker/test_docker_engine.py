@@ -1,0 +1,115 @@
+"""What happens when the engine itself is killed, lacks GPUs, or is reached over TLS."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker_lab import DockerLab, isolate
+
+from lab.docker import private_engine
+from tao_sdk.errors import SubmissionRejectedError
+from tao_sdk.platforms.conformance import eventually
+
+LONG = 120
+LIVE = "--live-restore"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
+    with private_engine(LIVE) as engine:
+        lab = DockerLab(tmp_path, engine)
+        isolate(monkeypatch, lab)
+        yield lab
+        lab.proxy.close()
+
+
+@pytest.mark.timeout(300)
+def test_killed_and_restarted_while_jobs_run(lab: DockerLab) -> None:
+    """Every final state is right: of jobs that end before, while nobody is there, and after."""
+    sdk = lab.sdk()
+    until = 'while [ ! -e "/starts/{0}" ]; do sleep 0.1; done; exit {1}'
+    phases = ["before", "during", "after", "after"]
+    asked = [
+        lab.job(until.format(phases[number % 4], number // 4 if number % 2 else 0))
+        for number in range(20)
+    ]
+    jobs = sdk.create_jobs(asked)
+    ids = [job.id for job in jobs]
+    eventually(lambda: {s.status for s in sdk.get_statuses(ids).values()} == {"Running"}, LONG)
+    (lab.starts / "before").touch()
+    followed = sdk.stream_logs(ids[0])
+    lab.engine.kill()
+    status = sdk.get_job_status(ids[2])
+    assert status.status == "Running"
+    assert "cannot reach" in status.message
+    (lab.starts / "during").touch()
+    records = [lab.results / job_id / "tao_result.json" for job_id in ids[1::4]]
+    eventually(lambda: all(record.exists() for record in records), LONG)
+    lab.engine.start(LIVE)
+    (lab.starts / "after").touch()
+    statuses = sdk.wait_all(ids, timeout=LONG)
+    expected = [
+        "Error" if number % 2 and number // 4 else "Complete" for number in range(len(asked))
+    ]
+    assert [statuses[job_id].status for job_id in ids] == expected
+    codes = {job_id: sdk.store.get_job(job_id)["exit_code"] for job_id in ids}  # type: ignore[index]
+    assert [codes[job_id] for job_id in ids[1::2]] == [n // 4 for n in range(20) if n % 2]
+    assert list(followed) == []
+
+
+def test_without_the_toolkit_the_reason_is_told(lab: DockerLab) -> None:
+    lab.engine.stop()
+    lab.engine.start(LIVE, stub=False)
+    sdk = lab.sdk()
+    with pytest.raises(SubmissionRejectedError, match="could not select device driver"):
+        sdk.create_job(**{**lab.job("true"), "gpu_count": 1})
+    [job] = sdk.list_jobs()
+    analysis = job.explain()
+    assert analysis is not None
+    assert "NVIDIA container toolkit" in analysis["cause"]
+
+
+def make_certificates(folder: Path) -> None:
+    """A certificate authority, a server at 127.0.0.1 and a client."""
+    folder.mkdir()
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *key, "-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=lab")
+    (folder / "server.ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n")
+    (folder / "client.ext").write_text("extendedKeyUsage=clientAuth\n")
+    names = {"server": ("server-key.pem", "server.pem"), "client": ("key.pem", "cert.pem")}
+    for name, (private, public) in names.items():
+        openssl("req", *key, "-keyout", private, "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        authority = ["-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial"]
+        openssl(
+            "x509", "-req", "-in", f"{name}.csr", *authority, "-out", public,
+            "-extfile", f"{name}.ext",
+        )  # fmt: skip
+
+
+@pytest.mark.seed("004.1")
+def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lab: DockerLab) -> None:
+    """Lesson W22: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH were ignored."""
+    certificates = tmp_path / "certificates"
+    make_certificates(certificates)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    lab.engine.stop()
+    lab.engine.start(
+        *("-H", f"tcp://127.0.0.1:{port}", "--tlsverify", "--tlscacert", f"{certificates}/ca.pem"),
+        *("--tlscert", f"{certificates}/server.pem", "--tlskey", f"{certificates}/server-key.pem"),
+    )
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(certificates))
+    job = lab.sdk().create_job(**lab.job("echo over TLS"))
+    assert list(job.logs(follow=True)) == ["over TLS"]
+    assert job.wait(timeout=LONG).status == "Complete"
+    assert job.results_dir.startswith("docker-bind://"), "a remote host's folder"

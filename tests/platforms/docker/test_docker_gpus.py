@@ -1,0 +1,178 @@
+"""GPUs on a real engine: no two jobs have the same one, whoever submits them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker_lab import DockerLab
+
+from lab.docker.images import BUSYBOX
+from tao_sdk.errors import CapacityError
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.gpus.leases import GpuLeases
+from tao_sdk.platforms.local import LocalSDK
+
+LONG = 120
+EIGHT = 8
+
+
+@pytest.fixture
+def eight(lab: DockerLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
+    """The same lab, with eight GPUs."""
+    first = int(lab.gpus.partition(",")[0])
+    lab.gpus = ",".join(str(first + number) for number in range(EIGHT))
+    monkeypatch.setenv("TAO_LOCAL_GPUS", lab.gpus)
+    return lab
+
+
+def gpu_job(lab: DockerLab, script: str, **extra: Any) -> dict[str, Any]:
+    return {**lab.job(script), "gpu_count": 1, **extra}
+
+
+class TestAssignment:
+    @pytest.mark.seed("004.6", "004.9")
+    def test_by_id_by_count_and_all(self, eight: DockerLab) -> None:
+        sdk, ids = eight.sdk(), eight.gpus.split(",")
+        for asked, expected in (
+            ({"gpu_ids": [ids[5], ids[2]]}, [ids[2], ids[5]]),
+            ({"gpu_count": 3}, ids[:3]),
+            ({"gpu_count": -1}, ids),
+            ({"gpu_count": 0}, ["void"]),
+        ):
+            job = sdk.create_job(**{**gpu_job(eight, "echo $NVIDIA_VISIBLE_DEVICES"), **asked})
+            assert job.wait(timeout=LONG).status == "Complete"
+            assert sdk.get_job_logs(job.id).strip().split(",") == expected
+
+    def test_no_capacity_is_said_at_once(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        with pytest.raises(CapacityError, match="3 GPUs asked for, the Docker host has 2"):
+            sdk.plan(**gpu_job(lab, "true", gpu_count=3))
+        holder = sdk.create_job(**gpu_job(lab, "sleep 600"))
+        with pytest.raises(CapacityError, match=f"1 of 2 are free .held by tao-job-{holder.id}"):
+            sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
+        refused = sdk.list_jobs(status="Error")
+        assert refused[0].explain()["err_class"] == "ERR_CAPACITY"  # type: ignore[index]
+        assert holder.cancel()
+        again = sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert again.wait(timeout=LONG).status == "Complete"
+
+    def test_waiting_is_pending_with_the_reason_and_ends(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        holder = sdk.create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+        command = f"x={'y' * 200_000}; echo ${{#x}} $NVIDIA_VISIBLE_DEVICES $TOKEN"
+        waiting = sdk.create_job(
+            **gpu_job(lab, command, when_busy="wait"), env_vars={"TOKEN": "of-the-job"}
+        )
+        status = waiting.refresh()
+        assert status.status == "Pending"
+        assert holder.id in status.message
+        holder.cancel()
+        # Started by another process than the one that submitted it: everything is on the daemon.
+        found = lab.run_python_json(
+            "import json, sys\njob = sdk.get_job(sys.argv[1])\nstatus = job.wait(timeout=60)\n"
+            "print(json.dumps([status.status, *job.logs()]))",
+            waiting.id,
+        )
+        assert found == ["Complete", f"200000 {lab.gpus.split(',')[0]} of-the-job"]
+
+    def test_gpus_of_the_remote_host_are_asked_there(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Lesson 6.2: GPU discovery looked at the client's machine."""
+        sdk = lab.sdk()
+        monkeypatch.setattr(sdk.backend.host, "_local", False)  # type: ignore[attr-defined]
+        found = sdk.backend.host.gpus(BUSYBOX)  # type: ignore[attr-defined]
+        assert [gpu.key for gpu in found] == ["GPU-lab-0", "GPU-lab-1", "GPU-lab-2"]
+        assert found[0].used_mib == 40000
+
+
+class TestLeases:
+    def test_two_stores_two_processes_and_local_jobs_share_eight_gpus(
+        self, eight: DockerLab, tmp_path: Path
+    ) -> None:
+        taken = eight.starts
+        body = (
+            'g="$0/gpu-$1"; mkdir "$g" 2>/dev/null || echo "$1" >> "$0/collisions"; '
+            'sleep 0.7; rmdir "$g"; echo "$1" >> "$0/ran"'
+        )
+        inside = f"sh -c '{body}' /starts $NVIDIA_VISIBLE_DEVICES"
+        source = (
+            "import json, sys\n"
+            "from tao_sdk.platforms.docker import DockerSDK\n"
+            "sdk = DockerSDK(state_file=sys.argv[2])\n"
+            "jobs = sdk.create_jobs([json.loads(sys.argv[1])] * 8)\n"
+            "ends = sdk.wait_all([job.id for job in jobs], timeout=150)\n"
+            "print(json.dumps([end.status for end in ends.values()]))"
+        )
+        asked = json.dumps(gpu_job(eight, inside, when_busy="wait"))
+        clients = [
+            eight.start_python(source, asked, str(tmp_path / f"store-{number}.json"))
+            for number in range(2)
+        ]
+        local = LocalSDK(state_file=tmp_path / "local.json", work_dir=tmp_path / "local")
+        words = ["sh", "-c", body, str(taken)]
+        here = local.create_jobs(
+            [{"command": f"{' '.join(map(repr, words))} $CUDA_VISIBLE_DEVICES"}] * 4
+        )
+        for client in clients:
+            out, err = client.communicate(timeout=170)
+            assert client.returncode == 0, err
+            assert json.loads(out) == ["Complete"] * 8
+        ends = local.wait_all([job.id for job in here], timeout=LONG)
+        assert {end.status for end in ends.values()} == {"Complete"}
+        assert not (taken / "collisions").exists()
+        ran = (taken / "ran").read_text().split()
+        assert len(ran) == 20
+        assert set(ran) <= set(eight.gpus.split(","))
+        local.close()
+
+    def test_a_killed_client_leaves_no_gpu_behind(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Killed between the lease and the container: the lease is worth nothing after a while."""
+        child = lab.start_python(
+            "import json, os, signal, sys\n"
+            "from tao_sdk.platforms.docker.launch import Launcher\n"
+            "Launcher.create = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "sdk.create_job(**json.loads(sys.argv[1]))",
+            json.dumps(gpu_job(lab, "true", gpu_count=2)),
+        )
+        child.communicate(timeout=60)
+        assert child.returncode == -signal.SIGKILL
+        held = lab.engine.docker("ps", "-aq", "--filter", "label=tao-sdk-gpu-lease").split()
+        assert held
+        sdk = lab.sdk()
+        sdk.reconcile()  # the store knows whose it was
+        job = sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert job.wait(timeout=LONG).status == "Complete"
+
+    def test_an_abandoned_lease_expires(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tao_sdk.platforms.docker.leases.TENTATIVE_SECONDS", 0.1)
+        monkeypatch.setattr("tao_sdk.platforms.docker.leases._PATIENCE_SECONDS", 30)
+        gpu = lab.gpus.split(",")[0]
+        labels = ["tao-toolkit=true", f"tao-sdk-gpu-lease=pretended-{gpu}", "tao-sdk-job-id=gone"]
+        flags = [f"--label={label}" for label in labels]
+        lab.engine.docker("create", "--name", f"tao-gpu-pretended-{gpu}", *flags, BUSYBOX, "x")
+        job = lab.sdk().create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert job.wait(timeout=LONG).status == "Complete"
+
+    def test_local_locks_are_held_while_the_container_lives(
+        self, lab: DockerLab, tmp_path: Path
+    ) -> None:
+        sdk = lab.sdk()
+        leases = GpuLeases(os.environ["TAO_GPU_LEASE_DIR"])
+        keys = [f"pretended-{gpu}" for gpu in lab.gpus.split(",")]
+        job = sdk.create_job(**gpu_job(lab, "sleep 600", gpu_count=1))
+        assert leases.free(keys) == keys[1:]
+        sdk.close()
+        assert leases.free(keys) == keys[1:], "the client is not needed for it"
+        assert lab.sdk().cancel_job(job.id)
+        eventually(lambda: leases.free(keys) == keys)

@@ -1,0 +1,407 @@
+"""The pure parts: container config, users, GPUs, states, images, log frames."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from tao_sdk.errors import CapacityError, UnknownOptionError, ValidationError
+from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import LogLine
+from tao_sdk.platforms.docker import config, gpus, images, users
+from tao_sdk.platforms.docker.log_frames import (
+    THE_START,
+    LineReader,
+    Message,
+    read_messages,
+)
+from tao_sdk.platforms.docker.options import OPTIONS, check_mounts, check_size
+from tao_sdk.platforms.docker.states import Census, Container, interpret
+from tao_sdk.platforms.gpus.discovery import Gpu
+from tao_sdk.platforms.request import JobRequest, build_request
+
+NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
+INFO = {"MemTotal": 64 << 30, "SecurityOptions": ["name=seccomp"], "KernelVersion": "6.1.0"}
+TEGRA = {**INFO, "KernelVersion": "5.15.148-tegra"}
+
+
+def request(**keywords: Any) -> JobRequest:
+    asked: dict[str, Any] = {"image": "img", "command": "true", "gpu_count": 0, "env_vars": None}
+    named = {name: keywords.pop(name) for name in tuple(asked) if name in keywords}
+    return build_request(OPTIONS, **{**asked, **named}, keywords=keywords, platform="docker")
+
+
+def body(asked: JobRequest, user: users.ContainerUser | None = None) -> dict[str, Any]:
+    settled = config.Settled(
+        "job-1",
+        "token",
+        "net",
+        user or users.ContainerUser(),
+        INFO,
+        credentials={"HF_TOKEN": "hf-secret"},
+        runner={},
+        stop_seconds=10,
+    )
+    return config.container_config(asked, settled)
+
+
+# ---------------------------------------------------------------------- container config
+
+
+@pytest.mark.seed("004.8")
+def test_shared_memory_is_sized_and_the_engine_removes_nothing() -> None:
+    made = body(request())["HostConfig"]
+    assert made["ShmSize"] == 32 << 30
+    assert made["AutoRemove"] is False
+    assert made["Init"] is True
+    assert body(request(shm_size="16g"))["HostConfig"]["ShmSize"] == 16 << 30
+    assert body(request(memory="8g"))["HostConfig"]["ShmSize"] == 4 << 30
+    assert "ShmSize" not in body(request(ipc="host"))["HostConfig"]
+
+
+@pytest.mark.seed("004.7")
+def test_control_values_are_labels_never_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BACKEND", "HOST_PLATFORM", "MONGOSECRET", "DOCKER_HOST", "DOCKER_NETWORK"):
+        monkeypatch.setenv(name, "control")
+    made = body(request(env_vars={"MINE": "x"}))
+    names = {entry.partition("=")[0] for entry in made["Env"]}
+    assert names == {"MINE", "HF_TOKEN", "NVIDIA_VISIBLE_DEVICES", "TAO_JOB_ID", "TAO_ATTEMPT"}
+    assert made["Labels"]["tao-sdk-backend"] == "local-docker"
+    assert made["Labels"]["tao-sdk-job-id"] == "job-1"
+
+
+def test_a_plan_shows_names_of_secrets_only() -> None:
+    made = body(request(env_vars={"TOKEN": "very-secret-value"}))
+    text = config.shown(made, frozenset({"TOKEN", "HF_TOKEN"}))
+    assert "very-secret-value" not in text
+    assert "hf-secret" not in text
+    assert "TOKEN=[secret]" in text
+    assert json.loads(text)["Cmd"] == made["Cmd"]
+
+
+@pytest.mark.seed("000.13")
+def test_results_mount_sets_the_results_root() -> None:
+    assert "TAO_RESULTS_ROOT=/results" in body(request(mounts=["/data/out:/results"]))["Env"]
+    for other in ("/data/out:/results:ro", "/data/out:/elsewhere"):
+        env = body(request(mounts=[other]))["Env"]
+        assert not any(entry.startswith("TAO_RESULTS_ROOT") for entry in env)
+
+
+def test_limits_and_working_directory() -> None:
+    made = body(request(cpus=1.5, memory="2g", cwd="/w", ulimits={"nofile": 1024}))
+    host = made["HostConfig"]
+    assert (host["NanoCpus"], host["Memory"], made["WorkingDir"]) == (1_500_000_000, 2 << 30, "/w")
+    assert {"Name": "nofile", "Soft": 1024, "Hard": 1024} in host["Ulimits"]
+
+
+@pytest.mark.seed("004.10")
+def test_mounts_in_every_form() -> None:
+    found = check_mounts(
+        "mounts",
+        ["/a:/b:ro", "vol:/v", "file:///data", {"source": "/s", "target": "/t", "read_only": True}],
+    )
+    assert [(m.source, m.target, m.read_only) for m in found] == [
+        ("/a", "/b", True),
+        ("vol", "/v", False),
+        ("/data", "/data", False),
+        ("/s", "/t", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "mount", ["s3://bucket/x:/data", "./here:/data", "/a:data", "~/x:/data", ["/a:/x", "/b:/x"]]
+)
+def test_mounts_that_cannot_be_right(mount: Any) -> None:
+    with pytest.raises(ValidationError, match="mounts"):
+        check_mounts("mounts", mount)
+
+
+def test_sizes() -> None:
+    assert [check_size("x", text) for text in ("1k", "2m", "1.5g", 7)] == [
+        1024,
+        2 << 20,
+        3 << 29,
+        7,
+    ]
+    for wrong in ("much", "0g", -1, True):
+        with pytest.raises(ValidationError, match="x"):
+            check_size("x", wrong)
+
+
+def test_unknown_keywords_are_named() -> None:
+    with pytest.raises(UnknownOptionError, match="did you mean 'mounts'"):
+        request(mount=["/a:/b"])
+
+
+# ---------------------------------------------------------------------- users
+
+ME = users.Caller(1000, 1000, (1000, 44), "me")
+ROOT = users.Caller(0, 0, (0,), "root")
+
+
+def choose(caller: users.Caller, **keywords: Any) -> users.ContainerUser:
+    facts = {"local": True, "results": True, "info": INFO}
+    facts.update({name: keywords.pop(name) for name in tuple(facts) if name in keywords})
+    return users.choose(keywords, caller, **facts)  # type: ignore[arg-type]
+
+
+def test_results_belong_to_whoever_asked() -> None:
+    chosen = choose(ME)
+    assert (chosen.user, chosen.groups) == ("1000:1000", ("44",))
+    assert chosen.env["HOME"] == users.HOME
+    assert chosen.env["HF_HOME"].startswith(users.HOME)
+
+
+def test_root_runs_as_the_image_says() -> None:
+    """Seen on real engines: the reference refuses a /results mount when the caller is root."""
+    assert choose(ROOT) == users.ContainerUser()
+
+
+def test_who_needs_no_mapping() -> None:
+    assert choose(ME, results=False) == users.ContainerUser()
+    assert choose(ME, run_as_user=False) == users.ContainerUser()
+    rootless = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
+    assert choose(ME, info=rootless) == users.ContainerUser()
+    assert choose(ME, results=False, run_as_user=True).user == "1000:1000"
+    assert choose(ME, container_user="2000:3000").user == "2000:3000"
+
+
+def test_remote_users_are_not_guessed() -> None:
+    remote = choose(ME, local=False)
+    assert (remote.user, "container_user=" in remote.note) == ("", True)
+    with pytest.raises(ValidationError, match="container_user"):
+        choose(ME, local=False, run_as_user=True)
+
+
+# ---------------------------------------------------------------------- GPUs
+
+FOUR = [Gpu(str(n), f"GPU-{n}", used_mib=used) for n, used in enumerate((40_000, 2, 3, 5))]
+
+
+@pytest.mark.seed("004.6", "004.9")
+def test_gpus_by_count_by_id_all_and_none() -> None:
+    free, count = gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=2)))
+    assert ([gpu.index for gpu in free], count) == (["1", "2", "3", "0"], 2), "idle ones first"
+    chosen, count = gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=1, gpu_ids=[3, 0])))
+    assert ([gpu.index for gpu in chosen], count) == (["3", "0"], 2)
+    assert gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=-1)))[1] == 4
+    assert not gpus.wish_of(request(gpu_count=0)).any
+    assert "NVIDIA_VISIBLE_DEVICES=void" in body(request(gpu_count=0))["Env"]
+
+
+@pytest.mark.parametrize("asked", [{"gpu_count": 5}, {"gpu_ids": [7]}])
+def test_more_than_there_is(asked: dict[str, Any]) -> None:
+    with pytest.raises(CapacityError, match="has 4"):
+        gpus.candidates(FOUR, gpus.wish_of(request(**{"gpu_count": 1, **asked})))
+
+
+@pytest.mark.seed("004.9")
+def test_device_requests_and_tegra() -> None:
+    made = gpus.with_gpus(body(request(gpu_count=2)), [FOUR[2], FOUR[1]], INFO)
+    [asked] = made["HostConfig"]["DeviceRequests"]
+    assert (asked["DeviceIDs"], asked["Capabilities"]) == (["1", "2"], [["gpu"]])
+    jetson = gpus.with_gpus(body(request(gpu_count=1)), [FOUR[0]], TEGRA)
+    assert jetson["HostConfig"]["Runtime"] == "nvidia"
+    assert "DeviceRequests" not in jetson["HostConfig"]
+    assert "NVIDIA_VISIBLE_DEVICES=0" in jetson["Env"]
+    assert "NVIDIA_DRIVER_CAPABILITIES=all" in jetson["Env"]
+
+
+def test_the_choice_of_gpus_is_not_made_twice() -> None:
+    with pytest.raises(ValidationError, match=r"env_vars\.NVIDIA_VISIBLE_DEVICES"):
+        gpus.wish_of(request(gpu_count=1, env_vars={"NVIDIA_VISIBLE_DEVICES": "0"}))
+    with pytest.raises(ValidationError, match="make them agree"):
+        gpus.wish_of(request(gpu_count=3, gpu_ids=[0, 1]))
+
+
+# ---------------------------------------------------------------------- states
+
+
+@pytest.mark.seed("004.11")
+@pytest.mark.parametrize(
+    ("state", "status", "expected"),
+    [
+        ("created", "Created", JobState.PENDING),
+        ("running", "Up 2 minutes", JobState.RUNNING),
+        ("restarting", "Restarting (1) 3 seconds ago", JobState.RUNNING),
+        ("paused", "Up 3 minutes (Paused)", JobState.PAUSED),
+        ("exited", "Exited (0) 5 seconds ago", JobState.COMPLETE),
+        ("exited", "Exited (137) About an hour ago", JobState.ERROR),
+        ("dead", "Dead", JobState.ERROR),
+    ],
+)
+def test_states(state: str, status: str, expected: JobState) -> None:
+    seen = interpret(Container("id", "name", state, status, 0, {}), canceled=False, now=NOW)
+    assert seen is not None
+    assert seen.state is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "ago"),
+    [
+        ("Exited (0) Less than a second ago", timedelta()),
+        ("Exited (0) 1 second ago", timedelta(seconds=1)),
+        ("Exited (137) 42 seconds ago", timedelta(seconds=42)),
+        ("Exited (1) About a minute ago", timedelta(minutes=1)),
+        ("Exited (1) About an hour ago", timedelta(hours=1)),
+        ("Exited (1) 3 weeks ago", timedelta(weeks=3)),
+    ],
+)
+def test_times_are_those_of_the_list(status: str, ago: timedelta) -> None:
+    container = Container("id", "name", "exited", status, created=1_600_000_000, labels={})
+    seen = interpret(container, canceled=False, now=NOW)
+    assert seen is not None
+    assert seen.started_at == "2020-09-13T12:26:40+00:00"
+    assert seen.ended_at == (NOW - ago).isoformat()
+
+
+def test_canceled_and_vanishing() -> None:
+    ended = Container("id", "name", "exited", "Exited (0) 1 second ago", 0, {})
+    seen = interpret(ended, canceled=True, now=NOW)
+    assert seen is not None
+    assert (seen.state, seen.exit_code) == (JobState.CANCELED, 0)
+    assert interpret(Container("id", "n", "removing", "", 0, {}), canceled=False, now=NOW) is None
+
+
+def test_census_tells_jobs_queue_and_leases_apart() -> None:
+    def entry(**labels: str) -> dict[str, Any]:
+        named = {name.replace("_", "-"): value for name, value in labels.items()}
+        return {"Id": "i", "Names": ["/n"], "State": "created", "Labels": named}
+
+    census = Census.take(
+        [
+            entry(tao_sdk_job_id="a"),
+            entry(tao_sdk_job_id="b", tao_sdk_queued="true"),
+            entry(tao_sdk_job_id="a", tao_sdk_gpu_lease="GPU-0"),
+            entry(),
+        ]
+    )
+    assert (list(census.jobs), list(census.queued), len(census.leases_of("a"))) == (["a"], ["b"], 1)
+
+
+# ---------------------------------------------------------------------- images
+
+
+@pytest.mark.parametrize(
+    ("image", "registry", "repository", "tag"),
+    [
+        ("ubuntu", "docker.io", "ubuntu", "latest"),
+        ("nvcr.io/nvidia/tao:6.26.3-pyt", "nvcr.io", "nvcr.io/nvidia/tao", "6.26.3-pyt"),
+        ("127.0.0.1:5000/a/b", "127.0.0.1:5000", "127.0.0.1:5000/a/b", "latest"),
+        ("user/image@sha256:abc", "docker.io", "user/image", "sha256:abc"),
+    ],
+)
+def test_image_names(image: str, registry: str, repository: str, tag: str) -> None:
+    assert images.registry_of(image) == registry
+    assert images.split_tag(image) == (repository, tag)
+
+
+class NoDaemon:
+    """Whoever asks it for stored credentials gets those of `docker login`."""
+
+    def registry_credentials(self, registry: str) -> dict[str, Any] | None:
+        return {"Username": "me", "Password": "mine"} if registry == "other.io" else None
+
+
+@pytest.mark.seed("004.3")
+def test_whose_name_a_pull_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    def account(registry: str) -> dict[str, str] | None:
+        return images.credentials(NoDaemon(), registry)  # type: ignore[arg-type]
+
+    monkeypatch.delenv("DOCKER_USERNAME", raising=False)
+    monkeypatch.delenv("NGC_KEY", raising=False)
+    assert account("nvcr.io") is None
+    monkeypatch.setenv("NGC_KEY", "ngc-key")
+    found = account("nvcr.io")
+    assert found is not None
+    assert (found["username"], found["password"]) == ("$oauthtoken", "ngc-key")
+    monkeypatch.setenv("DOCKER_USERNAME", "somebody")
+    assert (account("nvcr.io") or {})["username"] == "somebody"
+    other = account("other.io")
+    assert other is not None
+    assert (other["username"], other["password"]) == ("me", "mine"), "the key is NGC's only"
+    assert account("docker.io") is None
+
+
+def test_pull_progress() -> None:
+    lines = [
+        {"status": "Pulling from lab/image", "id": "1"},
+        {"status": "Pulling fs layer", "id": "aaa"},
+        {"status": "Already exists", "id": "bbb"},
+        {"status": "Downloading", "id": "aaa", "progressDetail": {"current": 5, "total": 10}},
+        {"status": "Pull complete", "id": "aaa"},
+    ]
+    seen = list(images.read_progress("x", [json.dumps(line).encode() for line in lines]))
+    assert str(seen[-2]) == "pulling x: 50%, 1 of 2 layers"
+    assert (seen[-1].layers_done, seen[-1].done_bytes) == (2, 10)
+
+
+# ---------------------------------------------------------------------- logs
+
+
+def frame(message: Message) -> bytes:
+    time, stream, text = message
+    size = len(time) + 1 + len(text)
+    return bytes([stream, 0, 0, 0]) + size.to_bytes(4, "big") + time + b" " + text
+
+
+def messages(seed: int) -> list[Message]:
+    """A log of a few seconds, standard output and error slightly out of order."""
+    chance = random.Random(seed)
+    moment, made = 1_700_000_000.0, []
+    for number in range(400):
+        moment += chance.choice((0, 0.0001, 0.01, 0.4))
+        early = moment - chance.choice((0, 0, 0.003))
+        second, part = divmod(early, 1)
+        stamp = f"2023-11-14T22:{int(second) // 60 % 60:02d}:{int(second) % 60:02d}"
+        text = f"line {number}".encode() + b"\n"
+        made.append((f"{stamp}.{int(part * 1e9):09d}Z".encode(), chance.choice((1, 2)), text))
+    return made
+
+
+def read_from(log: list[Message], cursor: str) -> list[LogLine]:
+    """What a reader does who knows nothing but the cursor."""
+    return LineReader(cursor).take(log, 1 << 18)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_log_can_be_gone_on_with_from_any_line(seed: int) -> None:
+    log = messages(seed)
+    whole = [text.decode().rstrip("\n") for _, _, text in log]
+    found = read_from(log, THE_START)
+    assert [line.text for line in found] == whole
+    for index in random.Random(seed).sample(range(len(found)), 40):
+        rest = [line.text for line in read_from(log, found[index].cursor)]
+        assert rest == whole[index + 1 :]
+
+
+def test_frames_cut_anywhere() -> None:
+    log = messages(1)[:20]
+    data = b"".join(map(frame, log))
+    for size in (1, 3, 7, 1000):
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        assert list(read_messages(pieces)) == log
+
+
+def test_long_lines_are_joined_and_foreign_cursors_refused() -> None:
+    lines = LineReader(THE_START)
+    stamp = b"2023-11-14T22:00:00.000000001Z"
+    assert lines.take([(stamp, 1, b"a" * 10)], 100) == []
+    [line] = lines.take([(stamp, 1, b"b\n")], 100)
+    assert line.text == "a" * 10 + "b"
+    [part] = lines.take([(stamp, 1, b"c" * 60), (stamp, 1, b"c" * 60)], 100)
+    assert part.text == "c" * 120, "no line is held for ever"
+    with pytest.raises(ValidationError, match="does not belong"):
+        LineReader("12,7")
+
+
+def test_the_other_stream_cuts_in() -> None:
+    lines = LineReader(THE_START)
+    stamp = b"2023-11-14T22:00:00.000000001Z"
+    found = lines.take([(stamp, 1, b"half"), (stamp, 2, b"error\n"), (stamp, 1, b" rest")], 100)
+    found += lines.flush()
+    assert [line.text for line in found] == ["half", "error", " rest"]
