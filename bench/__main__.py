@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -12,10 +13,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tao_sdk
-from bench import job_cases, report, start_cases, status_cases, store_cases
+from bench import (
+    docker_cases,
+    job_cases,
+    report,
+    runner_cases,
+    start_cases,
+    status_cases,
+    store_cases,
+    transfer_cases,
+)
 from bench.harness import Case, Result, measure
-from bench.peers import PEERS, leave_out, set_up
-from bench.place import Place
+from bench.peers import PEERS, SERVERS, leave_out, set_up
+from bench.place import QUICK, Place, Sizes
 
 OUTPUT = Path("build") / "bench"
 
@@ -29,24 +39,60 @@ CASES: dict[str, Callable[[Place], AbstractContextManager[Case]]] = {
     "newest": store_cases.newest_of_many,
     "writers": store_cases.many_writers,
     "burst": job_cases.burst,
+    "docker_start": docker_cases.docker_start,
+    "docker_sweep": docker_cases.docker_sweep,
+    "docker_log": docker_cases.docker_log,
+    "runner_start": runner_cases.runner_start,
+    "command_size": runner_cases.command_size,
+    "many_down": transfer_cases.many_down,
+    "many_up": transfer_cases.many_up,
+    "large_down": transfer_cases.large_down,
+    "large_up": transfer_cases.large_up,
+    "distant_down": transfer_cases.distant_down,
+    "distant_up": transfer_cases.distant_up,
+    "memory_many": transfer_cases.memory_of_many,
+    "memory_large": transfer_cases.memory_of_large,
+}
+TRANSFERS = (
+    "many_down",
+    "many_up",
+    "large_down",
+    "large_up",
+    "distant_down",
+    "distant_up",
+    "memory_many",
+    "memory_large",
+)
+DOCKER = ("docker_start", "docker_sweep", "docker_log")
+GROUPS = {
+    "docker": DOCKER,
+    "transfers": TRANSFERS,
+    "runner": ("runner_start", "command_size", *TRANSFERS),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
+    known = [*CASES, *GROUPS]
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(known)}")
     parser.add_argument("--no-peers", action="store_true", help="measure only ourselves")
+    parser.add_argument("--quick", action="store_true", help="smaller files, fewer rounds")
     wanted = parser.parse_args()
-    names = wanted.cases or list(CASES)
+    names = [case for name in wanted.cases or CASES for case in GROUPS.get(name, (name,))]
     if unknown := set(names) - set(CASES):
-        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    # Servers and large files are cleared away, too, when somebody ends the run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     _keep_bytecode()
     if wanted.no_peers:
         peers = leave_out(PEERS, "left out with --no-peers")
     else:
         peers = set_up(PEERS, OUTPUT)
+    if set(names) & set(TRANSFERS):
+        peers |= set_up(SERVERS, OUTPUT)
+    sizes = QUICK if wanted.quick else Sizes()
     facts = report.machine()
-    results = run(names, lambda folder: Place(folder, peers))
+    results = run(names, lambda folder: Place(folder, peers, sizes))
     print(report.write(OUTPUT, facts, peers, results))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import LocalSDK
-from tao_sdk.platforms.local.gpus import discover
+from tao_sdk.platforms.gpus.discovery import discover
 
 CUDA_OOM = """
 import torch

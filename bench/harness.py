@@ -129,9 +129,8 @@ def measure(case: Case) -> list[Measurement]:
             contender.run()
     samples: list[list[Sample]] = [[] for _ in everybody]
     for number in range(case.rounds):
-        first = number % len(everybody)
         for turn in range(len(everybody)):
-            place = (first + turn) % len(everybody)
+            place = (number + turn) % len(everybody)
             samples[place].append(everybody[place].run())
     return [
         Measurement(contender, taken) for contender, taken in zip(everybody, samples, strict=True)

@@ -47,8 +47,9 @@ def _ways(place: Place) -> list[Way]:
             OURS,
             "with_local",
             "LocalSDK.create_job",
-            "validate and plan; commit the job's row to disk; start its supervisor and wait until "
-            "that has claimed the job on disk; commit the confirmation",
+            "validate and plan; commit the job's row to disk; start its supervisor (forked by a "
+            "process that the first job started) and wait until that has claimed the job; commit "
+            "the confirmation",
             "LocalSDK.create_jobs, wait_all",
             f"one call for {BURST} jobs, one call that waits for all",
         ),

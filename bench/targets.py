@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from bench.docker_targets import judge_docker
 from bench.harness import Measurement, Result
+from bench.runner_targets import judge_runner
 from bench.text import duration
+from bench.verdict import Verdict
 
 IMPORT_SECONDS = 0.040
 COMMAND_SECONDS = 0.120
 TIMES_FASTER = 50
 RACES = ("import", "cli", "submit", "start", "burst")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One target; `met` is None when the run cannot tell."""
-
-    target: str
-    found: str
-    met: bool | None
 
 
 def judge(results: Sequence[Result]) -> list[Verdict]:
@@ -34,7 +27,7 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
     if found := measured.get("newest"):
         verdicts.append(_times_faster(found))
     verdicts += [_ahead_of_all(measured[key]) for key in RACES if key in measured]
-    return verdicts
+    return verdicts + judge_docker(measured) + judge_runner(measured)
 
 
 def _start_within(result: Result, name: str, limit: float) -> Verdict:

@@ -1,0 +1,184 @@
+"""Jobs of the Docker platform beside docker-py used bare and the reference's DockerSDK.
+
+On the test lab's engine, or on one that DOCKER_HOST names and that has the image.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.driver import Driver
+from bench.harness import Case, Contender, Sample
+from bench.peers import OURS, Environment
+from bench.place import Place
+from tao_sdk.job_store import Confirmation, NewJob
+from tao_sdk.platforms.docker import DockerSDK
+
+MANY = 1000
+FEW = 50
+LOG_MIB = 1024
+QUICK_LOG_MIB = 64
+CALLS, JOBS = "API calls", "jobs"
+FIRST_LINE, GROWN = "first line (s)", "memory grown (MiB)"
+IMAGE = "tao-lab/bash:1"
+
+
+@contextmanager
+def docker_start(place: Place) -> Iterator[Case]:
+    """Submit until Running, image present, no mounts."""
+    with _engine() as url, ExitStack() as drivers:
+
+        def contender(name: str, environment: Environment, module: str) -> Contender:
+            folder = place.folder / f"{module}-{environment.peer or 'ours'}"
+            driver = drivers.enter_context(Driver(environment, module, folder, DOCKER_HOST=url))
+            return Contender(
+                name,
+                lambda: Sample(driver.ask("one")),
+                peer=environment.peer,
+                absent=environment.absent,
+            )
+
+        yield Case(
+            "Docker: submit until Running",
+            "From the call that starts one container until it is known to run.",
+            [
+                contender("DockerSDK.create_job", OURS, "with_docker_sdk"),
+                contender(
+                    "DockerSDK.create_job (the reference)",
+                    place.peers["reference-docker"],
+                    "with_docker_sdk",
+                ),
+            ],
+            floor=contender("docker-py containers.run", OURS, "with_docker_py"),
+            rounds=30,
+        )
+
+
+@contextmanager
+def docker_sweep(place: Place) -> Iterator[Case]:
+    """The states of many containers."""
+    reference = place.peers["reference-docker"]
+    with _engine() as url, ExitStack() as ending:
+        sdk = DockerSDK(state_file=place.folder / "state.json", docker_host=url)
+        ids = _pretend(sdk, MANY)
+        ending.callback(_docker, url, "rm", "-f", *(f"tao-job-{job_id}" for job_id in ids))
+
+        def sweep() -> Sample:
+            calls = len(sdk.backend.transport.calls)
+            began = time.perf_counter()
+            statuses = sdk.get_statuses(ids)
+            took = time.perf_counter() - began
+            if {status.status for status in statuses.values()} != {"Pending"}:
+                raise AssertionError("a container that was not started is Pending")
+            facts = {CALLS: len(sdk.backend.transport.calls) - calls, JOBS: MANY}
+            return Sample(took, facts)
+
+        def few(name: str, environment: Environment) -> Contender:
+            folder = place.folder / f"few-{environment.peer or 'ours'}"
+            driver = ending.enter_context(
+                Driver(environment, "with_docker_sdk", folder, DOCKER_HOST=url)
+            )
+
+            def run() -> Sample:
+                answer = driver.ask("sweep", count=FEW)
+                ending.callback(_remove, url, answer["names"])
+                return Sample(answer["seconds"], {JOBS: FEW})
+
+            return Contender(name, run, peer=environment.peer, absent=environment.absent)
+
+        yield Case(
+            f"Docker: status of {MANY:,} jobs",
+            f"Of {MANY:,} containers that were made, and of {FEW} that run. The reference is asked "
+            "about one after the other.",
+            [
+                Contender(f"get_statuses of {MANY:,}", sweep),
+                few(f"get_statuses of {FEW}", OURS),
+                few(f"{FEW} x get_job_status (the reference)", reference),
+            ],
+            rounds=5,
+        )
+
+
+@contextmanager
+def docker_log(place: Place) -> Iterator[Case]:
+    """A long log, followed: when its first line comes, and what it takes to read all of it."""
+    size = LOG_MIB if place.sizes.rounds > 3 else QUICK_LOG_MIB
+    with _engine() as url:
+        sdk = DockerSDK(state_file=place.folder / "state.json", docker_host=url)
+
+        def follow() -> Sample:
+            lines = size * 8192  # of 128 bytes each
+            job = sdk.create_job(
+                image=IMAGE, gpu_count=0, command=f"yes {'x' * 127} | head -n {lines}"
+            )
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            began = time.perf_counter()
+            stream = sdk.stream_logs(job.id)
+            next(stream)
+            first = time.perf_counter() - began
+            read = 1 + sum(1 for _ in stream)
+            took = time.perf_counter() - began
+            if read != lines:
+                raise AssertionError(f"{read} of {lines} lines")
+            after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            _docker(url, "rm", f"tao-job-{job.id}")
+            facts = {FIRST_LINE: first, GROWN: (after - before) / 1024}
+            return Sample(took, facts)
+
+        yield Case(
+            f"Docker: log of {size:,} MiB",
+            "Followed while the job writes it, line by line.",
+            [Contender("stream_logs", follow)],
+            rounds=1,
+            warm_ups=0,
+        )
+
+
+def _pretend(sdk: DockerSDK, count: int) -> list[str]:
+    """So many jobs in the store, with a container each that was made and not started."""
+    intent = sdk.plan(image=IMAGE, command="true", gpu_count=0).intent
+    ids = [f"sweep-{number}" for number in range(count)]
+    transport = sdk.backend.transport  # type: ignore[attr-defined]
+    for job_id in ids:
+        labels = {"tao-toolkit": "true", "tao-sdk-job-id": job_id}
+        body = {"Image": IMAGE, "Cmd": ["true"], "Labels": labels}
+        body["HostConfig"] = {"NetworkMode": "none"}  # type: ignore[assignment]
+        transport.post("/containers/create", body, name=f"tao-job-{job_id}")
+    new = [NewJob(job_id, "net", "train", "", "docker", "token", "owner") for job_id in ids]
+    sdk.store.begin_submissions(new)
+    sdk.store.confirm_submissions(
+        [Confirmation(job_id, f"tao-job-{job_id}", intent) for job_id in ids]
+    )
+    return ids
+
+
+@contextmanager
+def _engine() -> Iterator[str]:
+    named = os.environ.get("DOCKER_HOST")
+    if named:
+        yield named
+        return
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from lab.docker import shared_engine
+
+    with shared_engine() as engine:
+        networks = _docker(engine.url, "network", "ls", "--format", "{{.Name}}").split()
+        if "tao_default" not in networks:
+            _docker(engine.url, "network", "create", "tao_default")
+        yield engine.url
+
+
+def _remove(url: str, names: Sequence[str]) -> None:
+    _docker(url, "rm", "-f", *names)
+
+
+def _docker(url: str, *words: str) -> str:
+    done = subprocess.run(["docker", "-H", url, *words], capture_output=True, text=True, check=True)
+    return done.stdout
