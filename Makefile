@@ -16,6 +16,9 @@ export UV_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 # Start-up time matters to every job and every command: keep compiled bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
+# mkdocs-material prints a page about its successor at every build.
+export NO_MKDOCS_2_WARNING := 1
+
 .PHONY: help setup demo test lint format bench soak docs clean
 
 help:
@@ -56,8 +59,9 @@ format: setup ## apply the formatter
 bench: setup ## measure; figures in the documentation come from here
 	$(BIN)/python -m bench
 
-docs: setup ## write the generated parts of the documentation
+docs: setup ## write the generated parts of the documentation, build the site
 	$(BIN)/python -m docs.generate
+	$(BIN)/mkdocs build --strict
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: `python -m docs.generate` (`make docs`).
+"""Write the generated parts of the documentation: `python -m docs.generate`, part of `make docs`.
 
 In a Markdown file a generated part stands between two comments, of which the first names what is
 generated, with arguments if need be::
@@ -21,12 +21,14 @@ from docs import seeds, tables
 ROOT = Path(__file__).resolve().parents[1]
 
 PARTS: Mapping[str, Callable[..., str]] = {
+    "catalogue": tables.catalogue,
     "cli_help": tables.cli_help,
     "code": tables.code,
     "common_options": tables.common_options,
     "credentials": tables.credentials,
     "platform_options": tables.platform_options,
     "platforms": tables.platforms,
+    "public_names": tables.public_names,
     "seeds": seeds.render,
     "settings_injected": tables.settings_injected,
     "settings_read": tables.settings_read,
@@ -41,7 +43,7 @@ _PART = re.compile(
 def pages() -> Iterator[Path]:
     """Every page of the documentation."""
     yield from sorted(ROOT.glob("*.md"))
-    yield from sorted((ROOT / "docs").glob("*.md"))
+    yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
 def rewritten(text: str) -> str:

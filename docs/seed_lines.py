@@ -17,7 +17,6 @@ DOCUMENTS = {
 }
 
 RUNNER = "runner"
-DOCKER = "docker"
 SLURM = "slurm"
 KUBERNETES = "kubernetes"
 BANK = "skill bank"
@@ -26,7 +25,7 @@ CLOUDS = "brev and lepton"
 AUTOML = "automl"
 AGENTS = "dashboard and agents"
 
-WORK = (RUNNER, DOCKER, SLURM, KUBERNETES, BANK, LAUNCH, CLOUDS, AUTOML, AGENTS)
+WORK = (RUNNER, SLURM, KUBERNETES, BANK, LAUNCH, CLOUDS, AUTOML, AGENTS)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class SeedLine:
 
 
 SEED_LINES = (
-    SeedLine("000.1", "one extra installs every platform; the import needs none", (DOCKER,)),
+    SeedLine("000.1", "one extra installs every platform; the import needs none"),
     SeedLine("000.2", "a handle to poll, to read the log of, to find again elsewhere"),
     SeedLine("000.3", "credentials by environment only, asked for late, never shown"),
     SeedLine("000.4", "the variables of S3, NGC, Hugging Face and Brev", (CLOUDS,)),
@@ -49,9 +48,9 @@ SEED_LINES = (
     SeedLine("000.8", "a helper lists models; AutoML where it applies", (BANK, AUTOML)),
     SeedLine("000.9", "the core calls, with one signature on every platform", (CLOUDS,)),
     SeedLine("000.10", "an entry point that brings its own runner along", (RUNNER,)),
-    SeedLine("000.11", "a job learns its id and where lasting results go", (DOCKER,)),
+    SeedLine("000.11", "a job learns its id and where lasting results go"),
     SeedLine("000.12", "where outputs go: mount, bucket, or nowhere lasting", (RUNNER,)),
-    SeedLine("000.13", "the results root of each platform", (DOCKER, SLURM, KUBERNETES, CLOUDS)),
+    SeedLine("000.13", "the results root of each platform", (SLURM, KUBERNETES, CLOUDS)),
     SeedLine("000.14", "an output that the user placed stays there", (RUNNER,)),
     SeedLine("000.15", "specs are nested; a flat dotted key is an error", (RUNNER,)),
     SeedLine("000.16", "the mode of an action is declared, not guessed", (BANK, RUNNER)),
@@ -74,7 +73,7 @@ SEED_LINES = (
     SeedLine("001.8", "examples of data sets fit the platform", (LAUNCH,)),
     SeedLine("001.9", "a preflight command; unproven access fails", (LAUNCH,)),
     SeedLine("001.10", "SLURM's preflight: variables, hosts, keys, paths", (LAUNCH, SLURM)),
-    SeedLine("001.11", "preflight of the other platforms", (LAUNCH, DOCKER, KUBERNETES, CLOUDS)),
+    SeedLine("001.11", "preflight of the other platforms", (LAUNCH, KUBERNETES, CLOUDS)),
     SeedLine("002.1", "the scheduler's commands over ssh, with failover", (SLURM,)),
     SeedLine("002.2", "registry credentials of the cluster, kept private", (SLURM,)),
     SeedLine("002.3", "variables and defaults; what intake does not ask", (SLURM, LAUNCH)),
@@ -102,18 +101,18 @@ SEED_LINES = (
     SeedLine("003.8", "the usual error patterns", (KUBERNETES,)),
     SeedLine("003.9", "restarts, gangs, volumes, pull secrets made for you", (KUBERNETES,)),
     SeedLine("003.10", "preflight of a cluster", (KUBERNETES, LAUNCH)),
-    SeedLine("004.1", "this machine's daemon or another's; paths are its own", (DOCKER,)),
-    SeedLine("004.2", "the network is made when it is missing", (DOCKER,)),
-    SeedLine("004.3", "registry login and other variables", (DOCKER,)),
-    SeedLine("004.4", "preflight from the daemon to the GPUs and the data", (DOCKER, LAUNCH)),
-    SeedLine("004.5", "a helper for it with its options", (DOCKER, LAUNCH)),
-    SeedLine("004.6", "GPUs by number or id; one node only", (DOCKER,)),
-    SeedLine("004.7", "our own bookkeeping stays out of the container", (DOCKER,)),
-    SeedLine("004.8", "the container's name, life and shared memory", (DOCKER,)),
-    SeedLine("004.9", "GPU access on Tegra and elsewhere", (DOCKER,)),
-    SeedLine("004.10", "local paths are fine; mounts are explicit", (DOCKER,)),
-    SeedLine("004.11", "every container state has a meaning", (DOCKER,)),
-    SeedLine("004.12", "cancelling stops it; the usual failures explained", (DOCKER,)),
-    SeedLine("004.13", "the sample with inputs and outputs runs", (DOCKER, RUNNER)),
-    SeedLine("004.14", "a script that checks or prepares a GPU host", (DOCKER,)),
+    SeedLine("004.1", "this machine's daemon or another's; paths are its own"),
+    SeedLine("004.2", "the network is made when it is missing"),
+    SeedLine("004.3", "registry login and other variables", (AUTOML,)),
+    SeedLine("004.4", "preflight from the daemon to the GPUs and the data", (LAUNCH,)),
+    SeedLine("004.5", "a helper for it with its options", (LAUNCH,)),
+    SeedLine("004.6", "GPUs by number or id; one node only"),
+    SeedLine("004.7", "our own bookkeeping stays out of the container"),
+    SeedLine("004.8", "the container's name, life and shared memory"),
+    SeedLine("004.9", "GPU access on Tegra and elsewhere"),
+    SeedLine("004.10", "local paths are fine; mounts are explicit"),
+    SeedLine("004.11", "every container state has a meaning"),
+    SeedLine("004.12", "cancelling stops it; the usual failures explained"),
+    SeedLine("004.13", "the sample with inputs and outputs runs"),
+    SeedLine("004.14", "a script that checks or prepares a GPU host", (LAUNCH,)),
 )

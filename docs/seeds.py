@@ -102,7 +102,7 @@ def unproven(proofs: dict[str, list[Proof]]) -> list[str]:
 
 
 def render() -> str:
-    """The tables of docs/seeds.md."""
+    """The tables of docs/explanation/seeds.md."""
     proofs = find_proofs()
     if missing := unproven(proofs):
         raise ValueError(f"no test names the seed lines {', '.join(missing)}")
@@ -121,4 +121,4 @@ def _row(line: SeedLine, proofs: dict[str, list[Proof]]) -> str:
 
 
 def _link(proof: Proof) -> str:
-    return f"[{proof.test.replace('::', '.')}](../{proof.file})"
+    return f"[{proof.test.replace('::', '.')}](../../{proof.file})"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import tao_sdk
+from tao_sdk.failures.markdown import catalogue_markdown
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import COMMON_OPTIONS, Option
@@ -54,6 +57,21 @@ def platform_options() -> str:
         for name, sdk in _our_platforms().items():
             parts.append(f"### `{name}`\n\n{_option_table(sdk().backend.options)}")
     return "\n\n".join(parts)
+
+
+def catalogue() -> str:
+    """The causes of failures."""
+    return catalogue_markdown().strip()
+
+
+def public_names() -> str:
+    """The names of the package root, each linked to the API page that has it."""
+    documented = _documented_names()
+    rows = []
+    for name in sorted(tao_sdk.__all__, key=str.lower):
+        path = f"tao_sdk.{name}"
+        rows.append([f"[`{name}`]({documented[path]}#{path})", _summary(getattr(tao_sdk, name))])
+    return _table(["Name", "What it is"], rows)
 
 
 def settings_read() -> str:
@@ -100,6 +118,23 @@ def code(file: str, *names: str) -> str:
 
 def _first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _documented_names() -> dict[str, str]:
+    """Which API page asks for which docstring."""
+    found = {}
+    for page in sorted((ROOT / "docs" / "reference" / "api").glob("*.md")):
+        for path in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            found[path] = page.name
+    return found
+
+
+def _summary(thing: object) -> str:
+    """The first sentence of a docstring."""
+    if isinstance(thing, str):
+        return "the version of this package"
+    paragraph = inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0]
+    return re.split(r"(?<=\w\w)[.;:] ", " ".join(paragraph.split()))[0].rstrip(".")
 
 
 def _our_platforms() -> dict[str, type[PlatformSDK]]:

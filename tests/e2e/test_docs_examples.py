@@ -3,7 +3,8 @@
 The blocks of a page run in their order, in one folder and with one job store: `python` blocks in
 one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
 below a command, and an `output` block below a `python` block, are compared with what comes out;
-ids, times and process numbers may differ, and a line `...` stands for any lines.
+ids, times and process numbers may differ, and a line `...` stands for any lines. That no block is
+overlooked is tested in tests/unit/test_docs.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -30,31 +31,21 @@ from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite, for the e
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `docs`
 
+from docs import generate
 from docs.examples.shell_lab import ShellLab
+from docs.snippets import Snippet, snippets_of
 
 SOURCE = Path(tao_sdk.__file__).parents[1]
 _END = "--- end of this command ---"
 
 
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
+def examples_of(page: Path) -> list[Snippet]:
+    """The blocks of a page that are run or compared."""
+    snippets = snippets_of(page.read_text(encoding="utf-8"))
+    return [snippet for snippet in snippets if snippet.is_run or snippet.is_compared]
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page that are run or compared."""
-    text = page.read_text(encoding="utf-8")
-    fences = re.compile(r"^```(python|console|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    return [
-        Block(found[1], found[2], text.count("\n", 0, found.start()) + 2)
-        for found in fences.finditer(text)
-    ]
-
-
-PAGES = [
-    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks_of(page)
-]
+PAGES = [page for page in generate.pages() if examples_of(page)]
 
 
 @pytest.fixture
@@ -96,12 +87,12 @@ def end_all_jobs(folder: Path) -> None:
                 registry.get(row["backend_type"])(state_file=state_file).cancel_job(row["job_id"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page: Path, home: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed = ""
-    for block in blocks_of(page):
-        place = f"{page.name}:{block.line}"
+    for block in examples_of(page):
+        place = f"{page.relative_to(ROOT)}:{block.line}"
         if block.language == "python":
             printed = run_python(block, page, namespace)
         elif block.language == "output":
@@ -113,7 +104,7 @@ def test_page(page: Path, home: Path) -> None:
                 assert_alike(expected, output, home, f"{place}: {command}")
 
 
-def run_python(block: Block, page: Path, namespace: dict[str, Any]) -> str:
+def run_python(block: Snippet, page: Path, namespace: dict[str, Any]) -> str:
     # Empty lines before it, so that a traceback names the line of the page.
     code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -191,7 +182,7 @@ def assert_alike(expected: str, output: str, home: Path, place: str) -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellLab]:
-    """CONTRIBUTING.md: the example platform passes the suite."""
+    """docs/how-to/write-a-platform.md: the example platform passes the suite."""
     for name in ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
