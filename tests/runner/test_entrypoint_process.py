@@ -317,6 +317,9 @@ def test_a_killed_runner_takes_its_command_along(box: Container) -> None:
     """An out-of-memory kill of the runner must not leave a training that nobody knows of."""
     process = box.start(entrypoint(command="echo $$ > pid.new; mv pid.new pid; sleep 600"))
     pid = int(until(lambda: (box.cwd / "pid").exists() and (box.cwd / "pid").read_text(), "runs"))
+    # The command runs a moment before its guard knows of it; then the runner waits.
+    stat = Path(f"/proc/{process.pid}/stat")
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", "the runner waits")
     process.kill()
     assert box.end(process).code == -signal.SIGKILL
     until(lambda: gone(pid), "the command is gone")
