@@ -34,7 +34,7 @@ from tao_sdk.platforms.observation import (
     update_from_observation,
 )
 from tao_sdk.platforms.request import build_request
-from tao_sdk.platforms.staged_data import stop_seconds, with_data, with_payload
+from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
 
 if TYPE_CHECKING:
@@ -306,9 +306,7 @@ class PlatformSDK(ABC):
         row = self.store.get_job(job_id)
         if row is None:
             return []
-        if row["results_dir"].startswith("s3://"):
-            from tao_sdk import storage
-
+        if storage := storage_for(row["results_dir"]):
             return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
         if not row["local_results_dir"]:
             return []
@@ -325,20 +323,14 @@ class PlatformSDK(ABC):
 
         What could not be asked is an error, never False.
         """
-        if "://" in remote_path:
-            from tao_sdk import storage
-
-            if storage.is_remote(remote_path):
-                return storage.exists(remote_path)
+        if storage := storage_for(remote_path):
+            return bool(storage.exists(remote_path))
         return self.backend.check_path(remote_path)
 
     def list_path(self, remote_path: str) -> list[str]:
         """Names in a folder, seen from where jobs run, or below a URI."""
-        if "://" in remote_path:
-            from tao_sdk import storage
-
-            if storage.is_remote(remote_path):
-                return storage.list_names(remote_path)
+        if storage := storage_for(remote_path):
+            return list(storage.list_names(remote_path))
         return self.backend.list_path(remote_path)
 
     # ---------------------------------------------------------------- stopping, cleaning

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from tao_sdk import settings
@@ -82,3 +83,12 @@ def stop_seconds(command: str) -> float:
     if not carries_runner(command):
         return grace
     return grace + settings.get_seconds("TAO_DELIVERY_SECONDS") + _LAST_WORDS_SECONDS
+
+
+def storage_for(uri: str) -> ModuleType | None:
+    """`tao_sdk.storage` for the URI of a store; None for a path, which only the platform knows."""
+    if "://" not in uri:
+        return None
+    from tao_sdk import storage
+
+    return storage if storage.is_remote(uri) else None

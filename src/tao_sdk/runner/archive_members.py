@@ -40,7 +40,7 @@ def tar_members(file: IO[bytes], path: str) -> Iterator[Member]:
         def fromtarfile(cls, tarfile_: tarfile.TarFile) -> StrictHeader:
             try:
                 return super().fromtarfile(tarfile_)
-            except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # not in the stubs
                 raise
             except tarfile.HeaderError as error:
                 raise tarfile.ReadError(str(error)) from None

@@ -132,7 +132,7 @@ def _is_whole_legacy_torch(file: BinaryIO) -> bool:
     class StorageReader(pickle.Unpickler):
         """Notes the storages that an object refers to; finds no class, so nothing is run."""
 
-        def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002
+        def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002 - pickle's signature
             return type(name, (_Inert,), {})
 
         def persistent_load(self, reference: Any) -> Any:

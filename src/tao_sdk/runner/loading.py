@@ -26,7 +26,7 @@ class MemoryFinder:
     def find_spec(self, name: str, _path: object, _target: object = None) -> ModuleSpec | None:
         if name not in self._sources:
             return None
-        return ModuleSpec(name, self, is_package=name in self._packages)  # type: ignore[arg-type]
+        return ModuleSpec(name, self, is_package=name in self._packages)  # type: ignore[arg-type]  # a finder and loader in one
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave it to Python."""

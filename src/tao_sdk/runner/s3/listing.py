@@ -114,7 +114,7 @@ def _parse_page(answer: Answer, uri: str) -> tuple[list[Item], list[str], str | 
 
     try:
         # No entities from outside: expat does not fetch any, and limits those within.
-        return _read_page(ElementTree.fromstring(answer.body))  # noqa: S314
+        return _read_page(ElementTree.fromstring(answer.body))  # noqa: S314 - the store's own answer
     except ElementTree.ParseError as error:
         raise TransferError(f"{uri}: the store's listing is not XML ({error})") from error
     except (KeyError, ValueError) as error:
