@@ -96,7 +96,8 @@ def test_a_detached_run_is_watched_until_it_ends(cli: Cli) -> None:
     gate = cli.folder / "gate"
     job = cli("run", "-d", "--gpus", "0", "-c", f"until [ -e {gate} ]; do sleep 0.05; done").strip()
     log = cli.folder / "state" / "jobs.db.watch.log"
-    until(lambda: cli.both("watch", code=125)[1].find("watched already") > 0, "watched")
+    until(lambda: log.exists() and "looking every" in log.read_text(encoding="utf-8"), "watched")
+    assert "watched already" in cli.both("watch", code=125)[1]
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     gate.touch()
     until(lambda: _stored_state(cli, job) == "Complete", "seen by the watcher")
