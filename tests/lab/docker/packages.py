@@ -17,13 +17,13 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 TIED = ("setpriv", "--pdeathsig", "TERM", "--")
 
 
-def provide(programs: Sequence[str], packages: Sequence[str]) -> None:
+def provide(programs: Sequence[str], packages: Sequence[str], lab: str = "docker") -> None:
     """Have these programs, or skip with what would help."""
     if not _missing(programs):
         return
     if os.environ.get("TAO_LAB_INSTALL") != "1" or os.geteuid() != 0 or not find("apt-get"):
         unavailable(
-            "docker",
+            lab,
             f"{', '.join(_missing(programs))}: not installed",
             f"TAO_LAB_INSTALL=1 as root on Debian, or: apt-get install {' '.join(packages)}",
         )

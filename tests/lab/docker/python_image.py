@@ -36,16 +36,20 @@ def python_image(engine: Engine) -> str:
 
     It stays with the engine until one of those has another version.
     """
-    versions = [platform.python_version(), *map(importlib.metadata.version, ("numpy", "PyYAML"))]
-    image = f"{_REPOSITORY}:{hashlib.sha256(repr(versions).encode()).hexdigest()[:12]}"
+    image = f"{_REPOSITORY}:{hashlib.sha256(repr(versions()).encode()).hexdigest()[:12]}"
     with images.making(engine):
         present = engine.docker("images", "--format", "{{.Repository}}:{{.Tag}}").split()
         if image not in present:
             older = [name for name in present if name.startswith(f"{_REPOSITORY}:")]
             if older:
                 engine.docker("rmi", *older, check=False)
-            images.load(engine, image, _root())
+            images.load(engine, image, python_root())
     return image
+
+
+def versions() -> list[str]:
+    """Of what the image is made of."""
+    return [platform.python_version(), *map(importlib.metadata.version, ("numpy", "PyYAML"))]
 
 
 def trainer_image(engine: Engine) -> str:
@@ -71,7 +75,7 @@ def trainer_image(engine: Engine) -> str:
     return _TRAINER
 
 
-def _root() -> bytes:
+def python_root() -> bytes:
     """The files of the image, as a tar archive."""
     program = Path(sys._base_executable).resolve()
     busybox = images.busybox_root(images.with_libraries(Path("/bin/bash"), "bin/bash"))
