@@ -17,22 +17,29 @@ RECORD_VERSION = 1
 # its code is then exact: right wherever the platform signals every process of the job
 # (TAO_GROUP_SIGNALS). Elsewhere the shim alone gets the signal, as process 1 of a container does,
 # and must pass it on, so the command runs in the background: a signal then interrupts `wait`, the
-# trap passes it on, and `wait` is repeated for the command's own code (127 or -1 only mean that
-# the shell had handed the code out before). The trap stands before the command starts; a signal
-# that comes in between is passed on as soon as there is someone to pass it to. `3<&0` keeps the
-# job's input: a background command would read /dev/null. The record is written to a temporary
-# name and renamed: it is whole or absent. A command that writes a richer record itself, as the
-# runner does, leaves it under the name TAO_RUNNER_RECORD.<its exit code>. It is taken if that is
-# how the command ended: one that was killed later is not believed. What a killed attempt left
-# under such names (in a container the number of the shim is always 1) is removed before.
+# trap passes it on, and `wait` is repeated for the command's own code (127 or -1 only mean that the
+# shell had handed the code out before). The trap stands before the command starts; a signal that
+# comes in between is passed on as soon as there is someone to pass it to. `3<&0` keeps the job's
+# input: a background command would read /dev/null. On SLURM a SIGTERM also ends the step, and its
+# output is lost. So there the shim is asked by SIGURG, which nobody else minds, to stop its process
+# group (TAO_GROUP_SIGNALS=urg). Where Slurm tracks processes by control groups it signals none but
+# the shim: a SIGTERM is passed on to the group as well (TAO_GROUP_SIGNALS=task); once, because a
+# second one means "at once" to many programs. The record is written to a temporary name and
+# renamed: it is whole or absent. A command that writes a richer record itself, as the runner does,
+# leaves it under the name TAO_RUNNER_RECORD.<its exit code>. It is taken if that is how the command
+# ended: one that was killed later is not believed. What a killed attempt left under such names (in
+# a container the number of the shim is always 1) is removed before.
 SHIM = (
     'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
     'r="${NODE_RANK:-0}"; case "$r" in *[!0-9]*) r=0;; esac; '
     'f="$d/tao_result.json"; [ "$r" = 0 ] || f="$d/tao_result.$r.json"; '
     'if [ -n "$d" ]; then export TAO_RUNNER_RECORD="$f.$$"; rm -f "$f.$$".*; fi; '
     "s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
-    'if [ "$TAO_GROUP_SIGNALS" ]; then trap : TERM INT HUP; "$@"; c=$?; else '
-    """p=; n=0; k=; trap 'n=1; [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' TERM INT HUP; """
+    'g="$TAO_GROUP_SIGNALS"; '
+    'if [ "$g" = 1 ]; then trap : TERM INT HUP; "$@"; c=$?; else '
+    """p=; n=0; k=; trap 'n=1; [ "$g" ] || [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' """
+    """TERM INT HUP; o='trap n=1 TERM URG; n=1; kill -TERM 0'; """
+    '[ -z "$g" ] || trap "$o" URG; [ "$g" != task ] || trap "$o" TERM; '
     'exec 3<&0; "$@" <&3 3<&- & p=$!; exec 3<&-; '
     '[ "$n" = 0 ] || kill -TERM "$p" 2>/dev/null; '
     'while :; do n=0; wait "$p"; c=$?; case "$c" in 127|-1) c=${k:-$c};; esac; '
@@ -42,7 +49,8 @@ SHIM = (
     """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
     """"started_at":"%s","ended_at":"%s","host":"%s"}\\n' """
     '"$TAO_JOB_ID" "$r" "${TAO_ATTEMPT:-1}" "$c" "$s" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" '
-    '"$(uname -n)" > "$f.$$" && mv -f "$f.$$" "$f"; }; rm -f "$f.$$" "$f.$$".*; fi; exit "$c"'
+    '"${SLURMD_NODENAME:-$(uname -n)}" > "$f.$$" && mv -f "$f.$$" "$f"; }; '
+    'rm -f "$f.$$" "$f.$$".*; fi; exit "$c"'
 )
 
 

@@ -89,6 +89,12 @@ _TABLE = (
         injected=True,
     ),
     Setting(
+        "TAO_VERIFY",
+        "full: large files are compared with their MD5 as well, not only piece by piece",
+        "pieces",
+        injected=True,
+    ),
+    Setting(
         "TAO_WORK_ROOT",
         "where a job without a persistent mount works",
         "/results",
@@ -109,6 +115,62 @@ _TABLE = (
         "true: containers are removed once their outcome and log are kept by us",
         "false",
     ),
+    # -- SLURM
+    Setting(
+        "SLURM_USER",
+        "user at the login hosts",
+        aliases=("SSH_USER",),
+        obtain="your account on the cluster",
+    ),
+    Setting(
+        "SLURM_HOSTNAME",
+        "login hosts by comma, tried in order; host[:port]",
+        aliases=("SSH_HOST",),
+        obtain="ask your cluster's support for the login hosts",
+    ),
+    Setting("SSH_KEY_PATH", "private key for the login hosts; else what ssh and its agent offer"),
+    Setting("SLURM_SSH_CONFIG", "configuration file for ssh; default: the user's own"),
+    Setting(
+        "SLURM_SSH_REUSE_ONLY",
+        "true: use the session somebody opened by hand (a second factor), never open one",
+        "false",
+    ),
+    Setting(
+        "SLURM_BASE_RESULTS_DIR",
+        "shared folder of the cluster for jobs and results",
+        "/lustre/fsw/portfolios/edgeai/users/<user>",
+    ),
+    Setting("SLURM_PARTITION", "partitions, by comma", "polar,polar3,polar4,grizzly"),
+    Setting("SLURM_ACCOUNT", "account to charge; default: your account's default at the site"),
+    Setting("SLURM_CONTAINER_MOUNTS", "folders that every container sees, by comma", "/lustre"),
+    Setting("SLURM_TIME_HOURS", "wall time of an attempt", "4"),
+    Setting(
+        "SLURM_TIMEOUT_HOURS",
+        "when an attempt is asked to save and stop",
+        "0.2 h before its wall time",
+    ),
+    Setting("SLURM_USE_TIMEOUT", "true: ask before the wall time is over, then requeue", "true"),
+    Setting("SLURM_USE_REQUEUE", "true: Slurm may requeue a job (preemption, lost node)", "true"),
+    Setting("SLURM_CPUS_PER_TASK", "processors per node, or per GPU on one node", "16"),
+    Setting("SLURM_MAX_CPUS_PER_TASK", "processors per node, at most", "128"),
+    Setting("SLURM_MAX_GPUS_PER_NODE", "GPUs of a whole node", "8"),
+    Setting("SLURM_MAIL_USER", "where Slurm reports on jobs"),
+    Setting(
+        "SLURM_CONTAINER_RUNTIME",
+        "pyxis, enroot, apptainer or none; default: what the cluster has",
+    ),
+    Setting("SLURM_USE_SQSH", "true: images are kept as squashfs files on the cluster", "true"),
+    Setting(
+        "SLURM_REQUIRE_SQSH", "true: a job whose image cannot be converted is refused", "false"
+    ),
+    Setting("SLURM_SQSH_CACHE_DIR", "folder of squashfs images", "<SLURM_BASE_RESULTS_DIR>/sqsh"),
+    Setting("SLURM_FORCE_RECONVERT_LATEST", "true: convert :latest images again", "false"),
+    Setting("SLURM_CONVERSION_PARTITION", "partition for image conversion", "cpu"),
+    Setting("SLURM_CONVERSION_TIMEOUT_MINUTES", "how long a conversion may take", "30"),
+    Setting("SLURM_CONVERSION_MEMORY_GB", "memory of a conversion", "32"),
+    Setting("SLURM_ENROOT_TEMP_PATH", "where enroot unpacks", "<cache>/.enroot-tmp"),
+    Setting("SLURM_MAX_RETRIES", "attempts after infrastructure failures, at most", "10"),
+    Setting("SLURM_RETRY_SECONDS", "pause before the first retry; doubles each time", "30"),
     # -- storage and registries
     Setting("S3_BUCKET_NAME", "bucket for results", injected=True),
     Setting(
@@ -159,6 +221,16 @@ _TABLE = (
         "persistent folder for results: a job writes below <root>/<job id>",
         injected=True,
     ),
+    Setting(
+        "TAO_API_RESULTS_DIR",
+        "on SLURM the same folder, under the name that TAO's services use",
+        injected=True,
+    ),
+    Setting("TAO_NODE_ROLE", "role of this node on SLURM, where roles= gave it one", injected=True),
+    Setting("COSMOS_ROLE", "Policy or Rollout, where the role is one of these", injected=True),
+    Setting("COSMOS_CONTROLLER_HOST", "host:port of Cosmos-RL's controller", injected=True),
+    Setting("CONTROLLER_PORT", "port of Cosmos-RL's controller; yours wins", "8082", injected=True),
+    Setting("HF_HOME", "on SLURM: cache of Hugging Face in the shared folder", injected=True),
     Setting("TAO_ATTEMPT", "1 for the first start of a job, 2 after a restart", injected=True),
     Setting("TAO_RUNNER_RECORD", "between a job's shim and its runner", injected=True),
     Setting(

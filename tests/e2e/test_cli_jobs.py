@@ -207,6 +207,17 @@ def test_logs_by_tail_and_cursor(cli: Cli) -> None:
     cli("logs", "--tail", "-1", job, code=125)
 
 
+def test_logs_of_one_node(cli: Cli) -> None:
+    job = cli.submit("--nodes", "2", "-c", "echo I am $NODE_RANK")
+    cli("wait", job)
+    assert cli("logs", "--rank", "1", job) == "I am 1\n"
+    assert "counted from 0" in cli.both("logs", "--rank", "2", job, code=2)[1]
+    alone = cli.submit("-c", "echo alone")
+    cli("wait", alone)
+    assert cli("logs", "--rank", "0", alone) == "alone\n"
+    assert "--rank or --tail" in cli.both("logs", "--rank", "1", "-n", "5", job, code=2)[1]
+
+
 def test_a_log_may_hold_any_bytes(cli: Cli) -> None:
     job = cli.submit("-c", r"printf 'caf\351 \342\202\254\n'")
     cli("wait", job)

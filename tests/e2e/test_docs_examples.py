@@ -3,8 +3,9 @@
 The blocks of a page run in their order, in one folder and with one job store: `python` blocks in
 one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
 below a command, and an `output` block below a `python` block, are compared with what comes out;
-ids, times and process numbers may differ, and a line `...` stands for any lines. That no block is
-overlooked is tested in tests/unit/test_docs.py.
+ids, times and process numbers may differ, and a line `...` stands for any lines. The page about
+SLURM runs on a cluster of the lab. That no block is overlooked is tested in
+tests/unit/test_docs.py.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tao_sdk
+from lab.slurm import shared_cluster, slurm_lab
 from tao_sdk import settings
 from tao_sdk.job_store import JobStore
 from tao_sdk.platforms import registry
@@ -36,6 +39,10 @@ from docs.examples.shell_lab import ShellLab
 from docs.snippets import Snippet, snippets_of
 
 SOURCE = Path(tao_sdk.__file__).parents[1]
+SLURM_PAGE = ROOT / "docs" / "how-to" / "slurm.md"
+SLURM_IMAGE = "nvcr.io/nvidia/tao/tao-toolkit:6.26.3-pyt"
+Places = Mapping[str, str]
+"""Folders of this machine, by the names that the pages have for them."""
 _END = "--- end of this command ---"
 
 
@@ -79,6 +86,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name)
 
 
+@pytest.fixture
+def places(
+    page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Places]:
+    """Where the examples of a page run."""
+    if page != SLURM_PAGE:
+        yield {"/home/you": str(home)}
+        return
+    with shared_cluster() as cluster, slurm_lab(cluster) as lab:
+        image = cluster.layout.registry / f"{SLURM_IMAGE}.sqsh"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process runs this test
+            image.hardlink_to(lab.images["trainer"])
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        yield {"/home/you": str(home), "/lustre/fsw/users/you": str(lab.shared)}
+        end_all_jobs(tmp_path)
+
+
 def end_all_jobs(folder: Path) -> None:
     """Stop what is left running, in the default store and in those beside state files."""
     for state_file in (None, *folder.rglob("*.tao.db")):
@@ -88,20 +114,27 @@ def end_all_jobs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_page(page: Path, home: Path) -> None:
+def test_page(page: Path, home: Path, places: Places) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed = ""
-    for block in examples_of(page):
+    for shown in examples_of(page):
+        block = replace(shown, text=in_reality(shown.text, places))
         place = f"{page.relative_to(ROOT)}:{block.line}"
         if block.language == "python":
             printed = run_python(block, page, namespace)
         elif block.language == "output":
-            assert_alike(block.text, printed, home, place)
+            assert_alike(block.text, printed, places, place)
         else:
             commands = commands_of(block.text)
             outputs = run_at_terminal([command for command, _ in commands])
             for (command, expected), output in zip(commands, outputs, strict=True):
-                assert_alike(expected, output, home, f"{place}: {command}")
+                assert_alike(expected, output, places, f"{place}: {command}")
+
+
+def in_reality(text: str, places: Places) -> str:
+    for name, real in places.items():
+        text = text.replace(name, real)
+    return text
 
 
 def run_python(block: Snippet, page: Path, namespace: dict[str, Any]) -> str:
@@ -156,21 +189,22 @@ _MASKS = (
     # A job that was stopped before it started took no time at all.
     (rf" after {_SPAN}", ""),
     (rf"\b{_SPAN}", "<span>"),
-    (r"\b(process|supervisor) \d+", r"\1 <number>"),
+    (r"\b(process|supervisor|queued as) [\d_]+", r"\1 <number>"),
     (r"[ \t]+", " "),
 )
 
 
-def masked(text: str, home: Path) -> list[str]:
+def masked(text: str, places: Places) -> list[str]:
     """The lines of a text without what differs from run to run."""
-    text = text.replace(str(home), "/home/you")
+    for name, real in places.items():
+        text = text.replace(real, name)
     for pattern, mask in _MASKS:
         text = re.sub(pattern, mask, text)
     return [line.strip() for line in text.strip().splitlines()]
 
 
-def assert_alike(expected: str, output: str, home: Path, place: str) -> None:
-    wanted, found = masked(expected, home), masked(output, home)
+def assert_alike(expected: str, output: str, places: Places, place: str) -> None:
+    wanted, found = masked(expected, places), masked(output, places)
     # "…" stands for the rest of a cell that the terminal was too narrow for.
     lines = [
         "(?:.*\n)*" if line == "..." else f"{re.escape(line).replace('…', '.*')}\n"

@@ -93,6 +93,26 @@ def test_a_group_signal_arrives_once(shim: Shim, tmp_path: Path) -> None:
     assert out == "got 1\n"
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGURG])
+def test_a_signal_to_the_task_alone_reaches_its_whole_group_once(
+    shim: Shim, how: signal.Signals
+) -> None:
+    """As Slurm does it by control groups: a shell of the user's may stand between."""
+    program = (
+        "trap 'echo told' TERM; echo up; i=0; while [ $i -lt 25 ]; do sleep 0.02; i=$((i+1)); done"
+    )
+    process = shim.start(
+        'trap : TERM; sh -c "$PROGRAM"; exit 5', TAO_GROUP_SIGNALS="task", PROGRAM=program
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    for _ in range(2):
+        os.kill(process.pid, how)
+    out, _ = process.communicate(timeout=30)
+    assert out == "told\n"
+    assert shim.record().exit_code == 5
+
+
 def test_other_ranks_have_records_of_their_own(shim: Shim) -> None:
     shim.start("exit 3", NODE_RANK="2", TAO_ATTEMPT="4").communicate()
     record = shim.record("tao_result.2.json")

@@ -407,7 +407,7 @@ def test_results_by_their_addresses(results: Path) -> None:
     ("results_dir", "error"),
     [
         ("", ValidationError),
-        ("s3://bucket/results", UnsupportedError),
+        ("gs://bucket/results", UnsupportedError),
         ("/lustre/of/another/machine", UnsupportedError),
         ("file:///no/such/folder", ValidationError),
     ],

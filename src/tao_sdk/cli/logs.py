@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import click
 
@@ -13,6 +13,7 @@ from tao_sdk.cli.jobs import FoundJob, find_job, reread
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.views import state
 from tao_sdk.errors import TaoError
+from tao_sdk.job_store import decode
 
 _LIVE_SECONDS = 1.0
 _ROOM_FOR_A_BAR = 90
@@ -22,18 +23,22 @@ _ROOM_FOR_A_BAR = 90
     epilog=examples(
         ("tao-sdk logs -f -", "follow the newest job"),
         ("tao-sdk logs -n 50 3f2a", "the last 50 lines"),
+        ("tao-sdk logs --rank 1 3f2a", "what the second node wrote"),
         ("tao-sdk logs - | grep loss", "search the whole log"),
     )
 )
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("-n", "--tail", type=int, metavar="N", help="Only the last N lines.")
+@click.option("--rank", type=int, metavar="N", help="Of a job on several nodes: only this one's.")
 @click.option(
     "--cursor", default="", metavar="C", help="Go on behind this line (from --json output)."
 )
 @json_option
 @pass_session
-def command(session: Session, job: str, follow: bool, tail: int | None, cursor: str) -> None:
+def command(
+    session: Session, job: str, follow: bool, tail: int | None, rank: int | None, cursor: str
+) -> None:
     """Print or follow the log of a job.
 
     Ctrl-C stops the following, not the job. With --json every line is a document with a cursor,
@@ -41,17 +46,29 @@ def command(session: Session, job: str, follow: bool, tail: int | None, cursor: 
 
     Followed at a terminal, the lowest line shows how far the job is.
     """
-    print_log(session, find_job(session, job), follow=follow, tail=tail, cursor=cursor)
+    if rank is not None and tail is not None:
+        raise click.UsageError("--tail counts the lines of all nodes: give --rank or --tail")
+    found = find_job(session, job)
+    if rank is not None:
+        rank = _checked(rank, found)
+    print_log(session, found, follow=follow, tail=tail, rank=rank, cursor=cursor)
 
 
 def print_log(
-    session: Session, job: FoundJob, *, follow: bool, tail: int | None = None, cursor: str = ""
+    session: Session,
+    job: FoundJob,
+    *,
+    follow: bool,
+    tail: int | None = None,
+    rank: int | None = None,
+    cursor: str = "",
 ) -> None:
     """The lines of a job's log on stdout, as they are, or one document each."""
     out = session.out
     stream = job.sdk.stream_logs(job.job_id, follow=follow, tail=tail, cursor=cursor)
+    lines = stream if rank is None else _lines_of(rank, stream)
     if out.json:
-        for text in stream:
+        for text in lines:
             out.document("log-line", {"job_id": job.job_id, "text": text, "cursor": stream.cursor})
             if follow:
                 out.flush()
@@ -60,13 +77,27 @@ def print_log(
 
         pace = max(_LIVE_SECONDS, job.sdk.backend.poll_seconds)
         with LiveLine(out, _how_far(job), pace) as live:
-            for text in stream:
+            for text in lines:
                 live.print_above(text)
     else:
-        for text in stream:
+        for text in lines:
             out.line(text)
             if follow:
                 out.flush()
+
+
+def _checked(rank: int, job: FoundJob) -> int | None:
+    """A node of the job; None for the only one, whose lines have no label."""
+    nodes = int(decode(job.row, "request").get("num_nodes", 1))
+    if not 0 <= rank < nodes:
+        raise click.UsageError(f"--rank {rank}: the job has {nodes} nodes, counted from 0")
+    return rank if nodes > 1 else None
+
+
+def _lines_of(rank: int, lines: Iterable[str]) -> Iterator[str]:
+    """What one node wrote, without the label that tells it from the others."""
+    label = f"[rank {rank}] "
+    return (line.removeprefix(label) for line in lines if line.startswith(label))
 
 
 def _how_far(job: FoundJob) -> Callable[[int], str]:

@@ -16,6 +16,7 @@ from tao_sdk.cli.humanise import one_line, short_id
 from tao_sdk.cli.job_argument import job_argument
 from tao_sdk.cli.jobs import FoundJob, find_job, refresh
 from tao_sdk.cli.session import Session, json_option, pass_session
+from tao_sdk.platforms.results import results_of
 from tao_sdk.progress.wording import amount_of_bytes
 from tao_sdk.results import (
     Outcome,
@@ -24,7 +25,6 @@ from tao_sdk.results import (
     Selection,
     State,
     copy_results,
-    open_results,
     plan_pull,
 )
 
@@ -64,13 +64,13 @@ def command(
     Copies what is missing in DEST (by default a folder with the job's short id) or is not the
     same there, also while the job runs. Pull again to go on after an interruption, or for what
     was written meanwhile. A file appears under its name only when it is whole; nothing in DEST is
-    removed.
+    removed. The results may be in a folder of this machine, in an S3 store, or on a SLURM cluster.
 
     A GLOB is compared with the path, with the name, and with the folders above: '*.pth', 'train',
     'train/*.json'.
     """
     [found] = refresh([find_job(session, job)], session.out.warn)
-    source = open_results(found.row["results_dir"], found.row["local_results_dir"])
+    source = results_of(found.sdk, found.job_id)
     destination = dest or Path(short_id(found.job_id))
     plan = plan_pull(source, destination, Selection(include, exclude), verify=verify)
     outcomes = _would(plan) if dry_run else _copied(session, source, plan)

@@ -16,19 +16,20 @@ What a backend may assume, and what it must keep:
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tao_sdk.bundle.recognition import without_bundle
-from tao_sdk.models import JobState
+from tao_sdk.job_states import JobState
 from tao_sdk.platforms.request import JobRequest, Option
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
     from tao_sdk.failures import Evidence
+    from tao_sdk.results import ResultSource
 
 
 class CallLog:
@@ -80,21 +81,42 @@ class Artefact(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
 class Plan:
-    """Exactly what would run. The only thing that `submit` accepts."""
+    """Exactly what would run. The only thing that `submit` accepts.
 
-    identity: JobIdentity
-    platform: str
-    request: JobRequest
-    artefacts: tuple[Artefact, ...]
-    intent: Mapping[str, Any]
-    """Where the platform will keep the job; stored before submission, for `settle`."""
-    results_dir: str = ""
-    local_results_dir: str = ""
-    warnings: tuple[str, ...] = ()
-    payload: Any = field(default=None, repr=False, compare=False)
-    """What `submit` hands over. May hold secrets: never printed, never stored."""
+    Not a tuple: nothing that walks through values (JSON, say) must come upon the payload.
+    """
+
+    def __init__(
+        self,
+        identity: JobIdentity,
+        platform: str,
+        request: JobRequest,
+        artefacts: tuple[Artefact, ...],
+        intent: Mapping[str, Any],
+        results_dir: str = "",
+        local_results_dir: str = "",
+        warnings: tuple[str, ...] = (),
+        payload: Any = None,
+    ) -> None:
+        self.identity = identity
+        self.platform = platform
+        self.request = request
+        self.artefacts = artefacts
+        self.intent = intent
+        """Where the platform will keep the job; stored before submission, for `settle`."""
+        self.results_dir = results_dir
+        self.local_results_dir = local_results_dir
+        self.warnings = warnings
+        self.payload = payload
+        """What `submit` hands over. May hold secrets: never printed, never stored."""
+
+    def __repr__(self) -> str:
+        return f"Plan({self.identity.name} on {self.platform})"
+
+    def with_artefact(self, artefact: Artefact) -> Plan:
+        """The same plan, showing one more thing."""
+        return Plan(**{**vars(self), "artefacts": (*self.artefacts, artefact)})
 
     @property
     def job_id(self) -> str:
@@ -147,7 +169,8 @@ class JobRef(NamedTuple):
 class Observation(NamedTuple):
     """What the platform says about one job at one moment.
 
-    `state` None means that the platform was reached and has no such job. `unreachable` means
+    `state` None means that the platform was reached and has no such job; a message with it says
+    what may have become of the job, should it turn out to be lost. `unreachable` means
     that this one job could not be asked about (its machine is another one, say).
     """
 
@@ -181,6 +204,25 @@ class LogChunk(NamedTuple):
     """Where the next read begins, also when there were no lines."""
 
 
+class Pauses:
+    """The time between two looks of somebody who waits: here it is slept away."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+
+    @property
+    def longest(self) -> float:
+        """How seldom one may look and still see an end in good time."""
+        return self._longest
+
+    def pause(self, seconds: float) -> None:
+        """Let so much time pass, or less if something has happened."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Let go of what tells of changes."""
+
+
 class Backend(ABC):
     """The primitives that a platform supplies."""
 
@@ -201,6 +243,13 @@ class Backend(ABC):
         known to be missing and not merely new. Harmless to repeat.
         """
 
+    def provide(self, plans: Sequence[Plan]) -> None:  # noqa: B027 - most have nothing that takes long
+        """Do what may take long before these plans are submitted: fetch or convert their images.
+
+        Comes before they are written down: a row that waits for an image for half an hour would
+        look like one whose submitter is gone. What cannot be had is said by `submit`.
+        """
+
     @abstractmethod
     def submit(self, plan: Plan) -> Submission:
         """Start the job.
@@ -208,6 +257,14 @@ class Backend(ABC):
         Raises `SubmissionRejectedError` or `CapacityError` when nothing was started for certain;
         any other exception means doubt, and `settle` is asked.
         """
+
+    def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
+        """Start many jobs in fewer steps. Those left out of the answer are submitted singly.
+
+        An exception means doubt about all of them, and `settle` is asked.
+        """
+        del plans
+        return {}
 
     @abstractmethod
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
@@ -220,6 +277,10 @@ class Backend(ABC):
     @abstractmethod
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         """The present state of all these jobs, in one round trip."""
+
+    def pauses(self, job_ids: Sequence[str]) -> Pauses:  # noqa: ARG002 - for those who are told
+        """How a caller waits between two looks at these jobs. To be closed afterwards."""
+        return Pauses(self.poll_seconds)
 
     @abstractmethod
     def cancel(self, job: JobRef) -> None:
@@ -235,6 +296,9 @@ class Backend(ABC):
         a newline may still grow: it is returned only with `flush`.
         """
 
+    def release_log(self, job: JobRef, cursor: str) -> None:  # noqa: B027 - most keep nothing open
+        """Nobody reads on from that cursor: let go of what was kept open for the next read."""
+
     @abstractmethod
     def evidence(self, job: JobRef) -> Evidence:
         """Everything that explains an ended job, while the platform still knows it."""
@@ -242,6 +306,16 @@ class Backend(ABC):
     @abstractmethod
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         """The records that the job itself left beside its results, by rank; [] without any."""
+
+    def result_files(self, job: JobRef) -> Mapping[str, int]:
+        """Relative paths and sizes of a job's results, where only the platform can list them."""
+        del job
+        return {}
+
+    def result_source(self, job: JobRef) -> ResultSource | None:
+        """A job's results for fetching, where only the platform can reach them."""
+        del job
+        return None
 
     @abstractmethod
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:

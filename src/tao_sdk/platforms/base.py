@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tao_sdk import settings
 from tao_sdk.errors import (
@@ -23,12 +24,11 @@ from tao_sdk.errors import (
     ValidationError,
     WaitTimeoutError,
 )
-from tao_sdk.job_store import JobStore, StatusUpdate, decode, resolve_sdk_state_paths
-from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
+from tao_sdk.job_states import TERMINAL_STATES, JobState
+from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
-from tao_sdk.platforms.logs import LogStream
+from tao_sdk.platforms.logs import LogStream, in_pieces
 from tao_sdk.platforms.observation import (
-    describe,
     update_for_missing,
     update_for_unreachable,
     update_from_observation,
@@ -37,10 +37,16 @@ from tao_sdk.platforms.request import build_request
 from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
 
+# Loaded by the first call that needs them: the store by what opens it; the models, whose
+# dataclasses take longer than all of this, by what hands out a job or a status.
 if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore, StatusUpdate
+    from tao_sdk.models import Job, JobStatus
     from tao_sdk.monitor import JobMonitor
 
 Row = dict[str, Any]
+_FIRST_DELAY = 0.05
+_Self = TypeVar("_Self", bound="PlatformSDK")
 
 
 class PlatformSDK(ABC):
@@ -75,6 +81,8 @@ class PlatformSDK(ABC):
 
     @functools.cached_property
     def store(self) -> JobStore:
+        from tao_sdk.job_store import JobStore
+
         return self._given_store or JobStore.for_state_file(self._state_file)
 
     @functools.cached_property
@@ -108,7 +116,7 @@ class PlatformSDK(ABC):
         for name in ("store", "backend", "monitor", "_submitter"):
             self.__dict__.pop(name, None)
 
-    def __enter__(self) -> PlatformSDK:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,7 +155,7 @@ class PlatformSDK(ABC):
             raise ValidationError(
                 f"this plan is for {plan.platform}, and this SDK is for {self.platform}"
             )
-        self._reconcile_once()
+        self._get_ready()
         self._submitter.submit(plan)
         job = self._job(plan.job_id)
         if hooks:
@@ -177,7 +185,8 @@ class PlatformSDK(ABC):
         returned with status Error and its reason in `explain()`; it stops none of the others.
         """
         plans = [self.plan(**request) for request in requests]
-        self._reconcile_once()
+        if plans:
+            self._get_ready()
         self._submitter.submit_many(plans)
         rows = self.store.jobs_by_id([plan.job_id for plan in plans])
         return [self._handle(rows[plan.job_id]) for plan in plans]
@@ -221,23 +230,25 @@ class PlatformSDK(ABC):
         for job_id in job_ids:
             self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
-        slowest = self.backend.poll_seconds if poll_interval is None else poll_interval
-        pause = min(0.05, slowest)
-        while True:
-            statuses = self.get_statuses(job_ids)
-            for job_id, status in statuses.items():
-                if status.status == JobState.UNKNOWN.value:
-                    self._own_row(job_id)  # removed while we waited: say so
-            if all(status.terminal for status in statuses.values()):
-                return statuses
-            if deadline is not None and time.monotonic() >= deadline:
-                open_jobs = sum(not status.terminal for status in statuses.values())
-                raise WaitTimeoutError(
-                    f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:.3g} s; "
-                    "they go on"
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.5, slowest)
+        delay = _FIRST_DELAY
+        with contextlib.closing(self.backend.pauses(job_ids)) as pauses:
+            while True:
+                statuses = self.get_statuses(job_ids)
+                for job_id, status in statuses.items():
+                    if status.status == JobState.UNKNOWN.value:
+                        self._own_row(job_id)  # removed while we waited: say so
+                if all(status.terminal for status in statuses.values()):
+                    return statuses
+                left = math.inf if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    open_jobs = sum(not status.terminal for status in statuses.values())
+                    raise WaitTimeoutError(
+                        f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:.3g} s; "
+                        "they go on"
+                    )
+                slowest = pauses.longest if poll_interval is None else poll_interval
+                pauses.pause(min(delay, slowest, left))
+                delay *= 1.5
 
     def get_job(self, job_id: str) -> Job | None:
         """A live handle on a job of this platform, from the store; None when there is none."""
@@ -274,16 +285,7 @@ class PlatformSDK(ABC):
 
     def iter_job_log_chunks(self, job_id: str, chunk_size: int = 262_144) -> Iterator[str]:
         """The log in pieces of about `chunk_size` characters."""
-        held: list[str] = []
-        size = 0
-        for line in self.stream_logs(job_id, follow=False):
-            held.append(line + "\n")
-            size += len(line) + 1
-            if size >= chunk_size:
-                yield "".join(held)
-                held, size = [], 0
-        if held:
-            yield "".join(held)
+        return in_pieces(self.stream_logs(job_id, follow=False), chunk_size)
 
     def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
         """Why the job failed and what to do; None when there is nothing to explain."""
@@ -309,7 +311,8 @@ class PlatformSDK(ABC):
         if storage := storage_for(row["results_dir"]):
             return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
         if not row["local_results_dir"]:
-            return []
+            files = self.backend.result_files(job_ref(row)) if self._is_mine(row) else {}
+            return remote_checkpoints(row["results_dir"], files)
         found = iter_local_checkpoint_candidates(row["local_results_dir"])
         return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
 
@@ -371,6 +374,11 @@ class PlatformSDK(ABC):
 
     # ---------------------------------------------------------------- inner workings
 
+    def _get_ready(self) -> None:
+        """For a submission: the platform prepared, what others left half submitted settled."""
+        self.backend.prepare()  # first: what that starts goes on while the store is opened
+        self._reconcile_once()
+
     def _reconcile_once(self) -> None:
         if self._reconciled:
             return
@@ -407,23 +415,26 @@ class PlatformSDK(ABC):
             if observation.unreachable:
                 updates.append(update_for_unreachable(row, observation.unreachable))
             elif observation.state is None:
-                updates.append(self._missing(row))
+                updates.append(self._missing(row, observation.message))
             else:
                 updates.append(update_from_observation(row, observation))
         return updates
 
-    def _missing(self, row: Row) -> StatusUpdate:
+    def _missing(self, row: Row, told: str) -> StatusUpdate:
         try:
             records = self.backend.result_records(job_ref(row))
         except BackendUnreachableError as error:
             return update_for_unreachable(row, str(error))
         grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
         nodes = int(decode(row, "request").get("num_nodes", 1))
-        return update_for_missing(row, records, nodes, datetime.now(timezone.utc), grace)
+        now = datetime.now(timezone.utc)
+        return update_for_missing(row, records, nodes, now, grace, told)
 
     def _needs_explanation(self, row: Row) -> bool:
+        """It failed, or was cancelled though nobody had asked us for that (preempted, say)."""
+        unasked = row["status"] == JobState.CANCELED.value and not row["cancel_requested_at"]
         return (
-            row["status"] == JobState.ERROR.value
+            (row["status"] == JobState.ERROR.value or unasked)
             and row["failure"] is None
             and row["backend_type"] == self.platform
             and row["phase"] == "submitted"
@@ -442,15 +453,9 @@ class PlatformSDK(ABC):
         self.store.record_failure(row["job_id"], explain(evidence))
 
     def _status(self, job_id: str, row: Row | None) -> JobStatus:
-        if row is None:
-            return JobStatus(job_id, JobState.UNKNOWN.value, "Job not found")
-        if row["backend_type"] != self.platform:
-            return JobStatus(
-                job_id,
-                JobState.UNKNOWN.value,
-                f"this job runs on {row['backend_type']}, and this SDK is for {self.platform}",
-            )
-        return describe(row)
+        from tao_sdk.platforms.handles import status_of
+
+        return status_of(job_id, row, self.platform)
 
     def _is_over(self, job_id: str) -> bool:
         """Ended, or removed from the store while somebody followed its log."""
@@ -481,18 +486,6 @@ class PlatformSDK(ABC):
         return self._handle(self._own_row(job_id))
 
     def _handle(self, row: Row) -> Job:
-        job = Job(
-            id=row["job_id"],
-            network_arch=row["network_arch"],
-            action=row["action"],
-            workspace_id=row["workspace_id"],
-            backend_type=row["backend_type"],
-            status=row["status"],
-            created_at=row["created_at"],
-            backend_job_id=row["backend_job_id"],
-            parent_job_id=row["parent_job_id"] or "",
-            results_dir=row["results_dir"],
-            local_results_dir=row["local_results_dir"],
-            base_checkpoint=row["base_checkpoint"],
-        )
-        return job.bind(self)
+        from tao_sdk.platforms.handles import job_of
+
+        return job_of(row).bind(self)

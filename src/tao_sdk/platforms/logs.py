@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import Backend, JobRef
+from tao_sdk.platforms.backend import Backend, JobRef, LogChunk, LogLine
 
 CHUNK_BYTES = 256 * 1024
 _FOLLOW_FASTEST = 0.05
@@ -30,46 +30,77 @@ class LogStream(Iterator[str]):
         has_ended: Callable[[], bool],
     ) -> None:
         self.cursor = cursor
-        self._backend = backend
-        self._job = job
-        self._tail = tail
-        self._follow = follow
-        self._has_ended = has_ended
-        self._lines = self._read_lines()
+        self._reached = cursor
+        self._lines: Iterator[LogLine] = iter(())
+        # It knows nothing of this object, and so is closed as soon as nobody has the object.
+        self._chunks = _read_chunks(
+            backend, job, follow=follow, tail=tail, cursor=cursor, has_ended=has_ended
+        )
 
     def __next__(self) -> str:
-        return next(self._lines)
+        while True:
+            for line in self._lines:
+                self.cursor = line.cursor
+                return line.text
+            self.cursor = self._reached
+            chunk = next(self._chunks)
+            self._lines, self._reached = iter(chunk.lines), chunk.cursor
 
-    def _read_lines(self) -> Iterator[str]:
-        pause = _FOLLOW_FASTEST
-        ended = not self._follow
+    def close(self) -> None:
+        """End here. `cursor` stays, to go on from."""
+        self._lines, self._reached = iter(()), self.cursor
+        self._chunks.close()
+
+
+def _read_chunks(
+    backend: Backend,
+    job: JobRef,
+    *,
+    follow: bool,
+    tail: int | None,
+    cursor: str,
+    has_ended: Callable[[], bool],
+) -> Generator[LogChunk, None, None]:
+    slowest = max(_FOLLOW_FASTEST, min(1.0, backend.poll_seconds))
+    pause = _FOLLOW_FASTEST
+    ended = not follow
+    try:
         while True:
             try:
-                chunk = self._backend.read_log(
-                    self._job, cursor=self.cursor, tail=self._tail, limit=CHUNK_BYTES, flush=ended
+                chunk = backend.read_log(
+                    job, cursor=cursor, tail=tail, limit=CHUNK_BYTES, flush=ended
                 )
             except BackendUnreachableError:
                 if ended:
                     raise
                 # Whoever follows a log wants to see the rest of it: try again from the cursor.
-                time.sleep(self._slowest)
+                time.sleep(slowest)
                 continue
-            for line in chunk.lines:
-                self.cursor = line.cursor
-                yield line.text
-            self._tail = None
-            self.cursor = chunk.cursor
+            tail, cursor = None, chunk.cursor
+            yield chunk
             if chunk.more:
                 continue
             if ended:
                 return
             # Asked after a read that found nothing more: once the job has ended, one more round
             # of reading sees everything it wrote.
-            ended = self._has_ended()
+            ended = has_ended()
             if not ended:
-                pause = _FOLLOW_FASTEST if chunk.lines else min(pause * 1.5, self._slowest)
+                pause = _FOLLOW_FASTEST if chunk.lines else min(pause * 1.5, slowest)
                 time.sleep(pause)
+    finally:
+        backend.release_log(job, cursor)
 
-    @property
-    def _slowest(self) -> float:
-        return max(_FOLLOW_FASTEST, min(1.0, self._backend.poll_seconds))
+
+def in_pieces(lines: Iterable[str], size: int) -> Iterator[str]:
+    """Lines put together to texts of about `size` characters."""
+    held: list[str] = []
+    length = 0
+    for line in lines:
+        held.append(line + "\n")
+        length += len(line) + 1
+        if length >= size:
+            yield "".join(held)
+            held, length = [], 0
+    if held:
+        yield "".join(held)

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tao_sdk.job_states import JobState
 from tao_sdk.job_store import StatusUpdate
-from tao_sdk.models import JobState, JobStatus
 from tao_sdk.platforms.backend import Observation
 from tao_sdk.result_record import ResultRecord, first_failure
+
+if TYPE_CHECKING:
+    from tao_sdk.models import JobStatus
 
 VANISHED = "vanished: the platform no longer knows this job and it left no result record"
 
@@ -52,9 +55,14 @@ def update_for_unreachable(row: Row, error: str) -> StatusUpdate:
 
 
 def update_for_missing(
-    row: Row, records: Sequence[ResultRecord], nodes: int, now: datetime, grace: timedelta
+    row: Row,
+    records: Sequence[ResultRecord],
+    nodes: int,
+    now: datetime,
+    grace: timedelta,
+    told: str = "",
 ) -> StatusUpdate:
-    """A job of `nodes` ranks that the reachable platform denies knowing."""
+    """A job of `nodes` ranks that the reachable platform denies knowing; what it says to that."""
     failed = first_failure(records)
     if failed is not None:
         return _settled(row, JobState.ERROR, failed, f"ended with exit code {failed.exit_code}")
@@ -72,7 +80,7 @@ def update_for_missing(
         return StatusUpdate(job_id=row["job_id"], poll_error="")
     state = JobState.CANCELED if row["cancel_requested_at"] else JobState.ERROR
     canceled = state is JobState.CANCELED
-    message = "cancelled; the platform no longer knows this job" if canceled else VANISHED
+    message = "cancelled; the platform no longer knows this job" if canceled else told or VANISHED
     return StatusUpdate(
         job_id=row["job_id"], status=state.value, message=message, ended_at=now.isoformat()
     )
@@ -80,6 +88,8 @@ def update_for_missing(
 
 def describe(row: Row) -> JobStatus:
     """A stored row as the status that users see."""
+    from tao_sdk.models import JobStatus  # loaded late: see base.py
+
     message = row["message"]
     if row["poll_error"] and not JobState(row["status"]).terminal:
         doubt = (

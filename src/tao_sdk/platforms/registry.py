@@ -24,6 +24,7 @@ _BUILT_IN = {
     "local": "tao_sdk.platforms.local.sdk:LocalSDK",
     "virtualenv": "tao_sdk.platforms.local.virtualenv:VirtualEnvSDK",
     "docker": "tao_sdk.platforms.docker.sdk:DockerSDK",
+    "slurm": "tao_sdk.platforms.slurm.sdk:SlurmSDK",
 }
 # Other names for the same platforms.
 _ALIASES = {"local-docker": "docker", "remote-docker": "docker"}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tao_sdk import settings
 from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
-from tao_sdk.models import validate_job_id
+from tao_sdk.job_states import validate_job_id
 from tao_sdk.secrets import ADDRESS_SECRETS, Secret, find_exposed, seal
 from tao_sdk.spec_serialization import normalize_specs
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +20,7 @@ _RUNNER_SETTINGS = (
     "TAO_TRANSFER_THREADS",
     "TAO_TRANSFER_ATTEMPTS",
     "TAO_STALL_SECONDS",
+    "TAO_VERIFY",
     "TAO_WORK_ROOT",
     "TAO_AUTO_RESUME",
 )
@@ -48,7 +48,7 @@ def with_payload(plan: Plan) -> Plan:
 
     payload = json.dumps(payload_of(plan.request.command), indent=2, ensure_ascii=False)
     shown = Artefact("runner payload", payload.replace("\\u0000", "<from the job>/"))
-    return replace(plan, artefacts=(*plan.artefacts, shown))
+    return plan.with_artefact(shown)
 
 
 def results_in_bucket(command: str, env: Mapping[str, str], job_id: str) -> str:

@@ -5,7 +5,8 @@ The order of events is the whole point::
     1  the row is written: phase "submitting", our process as its owner, a token, and where the
        platform will keep the job
     2  backend.submit(plan)
-    3  the row is confirmed with the platform's own name for the job
+    3  the row is confirmed with the platform's own name for the job (the disk is not waited for:
+       what a power cut undoes here is found out again, as below)
 
 A process may be killed between any two of them. Whoever opens the store next finds rows whose
 owner is gone, takes them over (exactly one process succeeds), and asks the backend to `settle`
@@ -19,7 +20,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk import settings
 from tao_sdk.errors import (
@@ -28,9 +29,12 @@ from tao_sdk.errors import (
     SubmissionRejectedError,
     SubmissionUncertainError,
 )
-from tao_sdk.job_store import JobStore, NewJob
+from tao_sdk.job_store import NewJob
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.process_identity import Fate, ProcessIdentity
+
+if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore
 
 NEVER_SUBMITTED = "never submitted: its client was gone before the platform accepted it"
 
@@ -53,7 +57,7 @@ class Submitter:
 
     def submit(self, plan: Plan) -> None:
         """Submit one plan; afterwards the store tells what became of it."""
-        self._backend.prepare()
+        self._backend.provide([plan])
         self._store.begin_submissions([self._new_job(plan)])
         self._start(plan)
 
@@ -63,16 +67,42 @@ class Submitter:
             return {}
         from concurrent.futures import ThreadPoolExecutor
 
-        self._backend.prepare()
+        self._backend.provide(plans)
         self._store.begin_submissions([self._new_job(plan) for plan in plans])
-        workers = min(self._backend.submit_parallelism, len(plans))
+        wrong, single = self._start_together(plans)
+        workers = max(1, min(self._backend.submit_parallelism, len(single)))
         with ThreadPoolExecutor(workers, thread_name_prefix="tao-submit") as pool:
-            outcomes = list(pool.map(self._start_catching, plans))
-        return {
-            plan.job_id: error
-            for plan, error in zip(plans, outcomes, strict=True)
-            if error is not None
-        }
+            outcomes = list(pool.map(self._start_catching, single))
+        for plan, error in zip(single, outcomes, strict=True):
+            if error is not None:
+                wrong[plan.job_id] = error
+        return wrong
+
+    def _start_together(self, plans: Sequence[Plan]) -> tuple[dict[str, Exception], list[Plan]]:
+        """Start what the platform can start at once; what went wrong, and who is left."""
+        try:
+            started = self._backend.submit_together(plans)
+        except Exception as error:  # noqa: BLE001 - settled for each job, and reported
+            return self._settle_each(plans, error), []
+        except BaseException as interrupt:
+            # As in `_start`; several jobs, so the first one stands for all.
+            interrupt.tao_job_id = plans[0].job_id  # type: ignore[attr-defined]
+            settled = [self._settled_after(interrupt, plan) for plan in plans]
+            interrupt.tao_launch_uncertain = not all(settled)  # type: ignore[attr-defined]
+            raise
+        for job_id, submission in started.items():
+            self._record(job_id, submission)
+        return {}, [plan for plan in plans if plan.job_id not in started]
+
+    def _settle_each(self, plans: Sequence[Plan], error: Exception) -> dict[str, Exception]:
+        wrong: dict[str, Exception] = {}
+        for plan in plans:
+            try:
+                if not self._settle_doubt(plan, error):
+                    wrong[plan.job_id] = error
+            except SubmissionUncertainError as doubt:
+                wrong[plan.job_id] = doubt
+        return wrong
 
     def reconcile(self) -> list[str]:
         """Settle what killed processes left half submitted. Returns the ids settled."""

@@ -11,12 +11,15 @@ What is there already is not copied again, and a copy appears under its name onl
 whole: a pull that was killed is finished by the next one.
 """
 
-from tao_sdk.results.copying import Outcome, State, copy_results
+from tao_sdk.results.copying import copy_results
+from tao_sdk.results.local_source import LocalResults
+from tao_sdk.results.outcomes import Outcome, State
 from tao_sdk.results.planning import PullPlan, Selection, plan_pull
-from tao_sdk.results.sources import Entry, Kind, LocalResults, ResultSource, open_results
+from tao_sdk.results.sources import Entry, Fetched, Kind, ResultSource, open_results
 
 __all__ = [
     "Entry",
+    "Fetched",
     "Kind",
     "LocalResults",
     "Outcome",

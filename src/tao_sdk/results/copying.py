@@ -7,58 +7,18 @@ Nothing is ever written outside the destination, whatever links lie in it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from tao_sdk.errors import PlatformError, ValidationError
-from tao_sdk.results.planning import WORKSPACE, PullPlan, digest_of, same_version
-from tao_sdk.results.sources import Entry, Kind, ResultSource
-
-_BLOCK = 1024 * 1024
-_ATTEMPTS = 3
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-class State(str, Enum):
-    """What became of an entry."""
-
-    COPIED = "copied"
-    PRESENT = "present"
-    """It was there already."""
-    SKIPPED = "skipped"
-    """Not a thing to copy."""
-    GONE = "gone"
-    """Removed from the results since they were listed."""
-    CHANGED = "changed"
-    """It changed whenever it was being copied: not copied."""
-    FAILED = "failed"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether something is missing at the destination."""
-        return self in (State.CHANGED, State.FAILED)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One entry and what became of it."""
-
-    path: str
-    state: State
-    size: int = 0
-    message: str = ""
+from tao_sdk.results.comparing import digest_of
+from tao_sdk.results.outcomes import Outcome, State, failed
+from tao_sdk.results.planning import WORKSPACE, PullPlan
+from tao_sdk.results.sources import Advance, Entry, Fetched, Kind, ResultSource
 
 
 class _CannotPlaceError(Exception):
@@ -66,7 +26,7 @@ class _CannotPlaceError(Exception):
 
 
 def copy_results(
-    source: ResultSource, plan: PullPlan, advance: Callable[[int], None] = lambda _: None
+    source: ResultSource, plan: PullPlan, advance: Advance = lambda _: None
 ) -> Iterator[Outcome]:
     """Do what the plan says. Yields what becomes of every entry; `advance` counts bytes.
 
@@ -81,11 +41,15 @@ def copy_results(
     for entry in plan.present:
         yield Outcome(entry.path, State.PRESENT, entry.size)
     with _workspace(plan.destination) as workspace:
-        copier = _Copier(source, plan, workspace, advance)
+        copier = _Copier(plan, workspace)
         for entry in plan.folders:
             yield from copier.make_folder(entry)
         for entry in plan.to_copy:
-            yield copier.copy(entry)
+            if entry.kind is Kind.LINK:
+                yield copier.copy_link(entry)
+        files = [entry for entry in plan.to_copy if entry.kind is Kind.FILE]
+        for fetched in source.fetch(files, workspace, advance, digests=plan.verify):
+            yield fetched.problem or copier.place(fetched)
         for entry in reversed(plan.folders):
             yield from copier.finish_folder(entry)
 
@@ -93,29 +57,44 @@ def copy_results(
 class _Copier:
     """Copies into one destination."""
 
-    def __init__(
-        self,
-        source: ResultSource,
-        plan: PullPlan,
-        workspace: Path,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._source = source
+    def __init__(self, plan: PullPlan, workspace: Path) -> None:
         self._destination = plan.destination
-        self._verify = plan.verify
-        self._part = workspace / "part"
-        self._advance = advance
+        self._workspace = workspace
         self._made: set[str] = set()
 
-    def copy(self, entry: Entry) -> Outcome:
+    def place(self, fetched: Fetched) -> Outcome:
+        """Give a file that is here its name."""
+        entry, part = fetched.entry, fetched.part
         try:
-            return self._copy_link(entry) if entry.kind is Kind.LINK else self._copy_file(entry)
+            if part is None:
+                raise _CannotPlaceError("it was not fetched")
+            if fetched.digest:
+                with part.open("rb") as written:
+                    if digest_of(written) != fetched.digest:
+                        raise _CannotPlaceError(
+                            "what was written reads back differently: a bad disk?"
+                        )
+            if entry.mode is not None:
+                part.chmod(entry.mode)
+            os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
+            self._rename(part, entry)
         except _CannotPlaceError as error:
             return Outcome(entry.path, State.FAILED, entry.size, str(error))
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and self._source.look(entry.path) is None:
-                return Outcome(entry.path, State.GONE, message="removed while it was fetched")
-            return _failed(entry, error)
+            return failed(entry.path, entry.size, error)
+        return Outcome(entry.path, State.COPIED, entry.size)
+
+    def copy_link(self, entry: Entry) -> Outcome:
+        part = self._workspace / "link"
+        try:
+            part.unlink(missing_ok=True)
+            part.symlink_to(entry.target)
+            self._rename(part, entry)
+        except _CannotPlaceError as error:
+            return Outcome(entry.path, State.FAILED, entry.size, str(error))
+        except OSError as error:
+            return failed(entry.path, entry.size, error)
+        return Outcome(entry.path, State.COPIED)
 
     def make_folder(self, entry: Entry) -> Iterator[Outcome]:
         try:
@@ -124,7 +103,7 @@ class _Copier:
         except _CannotPlaceError as error:
             yield Outcome(entry.path, State.FAILED, message=str(error))
         except OSError as error:
-            yield _failed(entry, error)
+            yield failed(entry.path, entry.size, error)
 
     def finish_folder(self, entry: Entry) -> Iterator[Outcome]:
         """Modes and times last: writing needs the one and changes the other."""
@@ -132,59 +111,18 @@ class _Copier:
             return  # not ours, or reached through somebody's link
         folder = self._destination / entry.path
         try:
-            if _is_real_folder(folder):
+            if _is_real_folder(folder) and entry.mode is not None:
                 folder.chmod(entry.mode | stat.S_IRWXU)
                 os.utime(folder, ns=(entry.mtime_ns, entry.mtime_ns))
         except OSError as error:
-            yield _failed(entry, error)
+            yield failed(entry.path, entry.size, error)
 
-    def _copy_file(self, entry: Entry) -> Outcome:
-        for _ in range(_ATTEMPTS):
-            written, digest = self._write_part(entry)
-            now = self._source.look(entry.path)
-            if now is None:
-                raise FileNotFoundError(entry.path)
-            if same_version(entry, now) and written == entry.size:
-                self._place_part(entry, digest)
-                return Outcome(entry.path, State.COPIED, entry.size)
-            self._advance(-written)
-            entry = replace(now, path=entry.path)
-        return Outcome(
-            entry.path, State.CHANGED, entry.size, "is being written just now: pull again later"
-        )
-
-    def _write_part(self, entry: Entry) -> tuple[int, str]:
-        digest, written = hashlib.sha256(), 0
-        with self._source.open(entry.path) as file, _new_file(self._part) as part:
-            while block := file.read(_BLOCK):
-                part.write(block)
-                if self._verify:
-                    digest.update(block)
-                written += len(block)
-                self._advance(len(block))
-        return written, digest.hexdigest()
-
-    def _place_part(self, entry: Entry, digest: str) -> None:
-        if self._verify:
-            with self._part.open("rb") as part:
-                if digest_of(part) != digest:
-                    raise _CannotPlaceError("what was written reads back differently: a bad disk?")
-        self._part.chmod(entry.mode)
-        os.utime(self._part, ns=(entry.mtime_ns, entry.mtime_ns))
-        self._rename(entry)
-
-    def _copy_link(self, entry: Entry) -> Outcome:
-        self._part.unlink(missing_ok=True)
-        self._part.symlink_to(entry.target)
-        self._rename(entry)
-        return Outcome(entry.path, State.COPIED)
-
-    def _rename(self, entry: Entry) -> None:
+    def _rename(self, part: Path, entry: Entry) -> None:
         path = PurePosixPath(entry.path)
         target = self._folder(path.parent) / path.name
         if _is_real_folder(target):
             raise _CannotPlaceError(f"{target} is a folder: move it away")
-        self._part.replace(target)
+        part.replace(target)
 
     def _folder(self, path: PurePosixPath) -> Path:
         """That folder of the destination, made if need be; links are not followed."""
@@ -206,8 +144,14 @@ def _workspace(destination: Path) -> Iterator[Path]:
     lock = _lock(workspace)
     try:
         yield workspace
-    finally:
+    except BaseException:
+        if any(path.is_dir() for path in workspace.glob("*")):
+            raise  # the next pull goes on with what is in there, and clears it
+        shutil.rmtree(workspace, ignore_errors=True)
+        raise
+    else:
         shutil.rmtree(workspace, ignore_errors=True)  # what stays is cleared by the next pull
+    finally:
         os.close(lock)
 
 
@@ -249,22 +193,8 @@ def _refuse_too_little_space(plan: PullPlan) -> None:
         )
 
 
-def _new_file(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-
-
 def _is_real_folder(path: Path) -> bool:
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
         return False
-
-
-def _failed(entry: Entry, error: OSError) -> Outcome:
-    if error.errno in _NO_SPACE:
-        raise PlatformError(
-            f"the destination is full ({error.strerror}); what was copied so far stays: make room "
-            "and pull again"
-        ) from error
-    return Outcome(entry.path, State.FAILED, entry.size, error.strerror or str(error))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.results.comparing import same_version
 from tao_sdk.results.sources import Entry, Kind, ResultSource
 
 WORKSPACE = ".tao-pull"
 """Folder in the destination that holds what is being written; removed at the end."""
-
-_BLOCK = 1024 * 1024
-_MICROSECOND = 1000
 
 
 @dataclass(frozen=True)
@@ -84,13 +80,13 @@ def plan_pull(
     found = [entry for entry in source.entries() if entry.path.partition("/")[0] != WORKSPACE]
     chosen = [entry for entry in found if wanted.wants(entry.path)]
     copies = [entry for entry in chosen if entry.kind in (Kind.FILE, Kind.LINK)]
-    present = {
-        entry.path: entry for entry in copies if _is_there(source, entry, destination, verify)
-    }
+    alike = [entry for entry in copies if _is_alike(entry, destination, verify)]
+    present = _of_same_content(source, alike, destination) if verify else alike
+    there = {entry.path for entry in present}
     return PullPlan(
         destination,
-        to_copy=tuple(entry for entry in copies if entry.path not in present),
-        present=tuple(present.values()),
+        to_copy=tuple(entry for entry in copies if entry.path not in there),
+        present=tuple(present),
         folders=_folders(found, copies, wanted),
         unfit=_of_kind(chosen, Kind.UNFIT),
         # A folder that nobody may look into could hold anything, also what is wanted.
@@ -99,27 +95,6 @@ def plan_pull(
         ),
         verify=verify,
     )
-
-
-def same_version(left: Entry, right: Entry) -> bool:
-    """Whether a file has (very likely) the same content: as far as size and time tell.
-
-    Not every file system keeps nanoseconds.
-    """
-    return (
-        left.kind is right.kind
-        and left.size == right.size
-        and left.mtime_ns // _MICROSECOND == right.mtime_ns // _MICROSECOND
-        and left.target == right.target
-    )
-
-
-def digest_of(file: BinaryIO) -> str:
-    """A fingerprint of what is left to read."""
-    digest = hashlib.sha256()
-    while block := file.read(_BLOCK):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _names(path: str) -> list[str]:
@@ -149,7 +124,8 @@ def _of_kind(entries: Iterable[Entry], kind: Kind) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry.kind is kind)
 
 
-def _is_there(source: ResultSource, entry: Entry, destination: Path, verify: bool) -> bool:
+def _is_alike(entry: Entry, destination: Path, verify: bool) -> bool:
+    """Whether there is a copy by the looks of it; with `verify`, one whose content could be."""
     copy = destination / entry.path
     try:
         found = copy.lstat()
@@ -159,16 +135,13 @@ def _is_there(source: ResultSource, entry: Entry, destination: Path, verify: boo
         return stat.S_ISLNK(found.st_mode) and str(copy.readlink()) == entry.target
     if not stat.S_ISREG(found.st_mode) or found.st_size != entry.size:
         return False
-    if verify:
-        return _same_content(source, entry, copy)
-    return same_version(
+    return verify or same_version(
         entry, Entry(entry.path, Kind.FILE, found.st_size, mtime_ns=found.st_mtime_ns)
     )
 
 
-def _same_content(source: ResultSource, entry: Entry, copy: Path) -> bool:
-    try:
-        with source.open(entry.path) as theirs, copy.open("rb") as ours:
-            return digest_of(theirs) == digest_of(ours)
-    except OSError:
-        return False  # whatever it is, copying meets it again and can report it
+def _of_same_content(source: ResultSource, alike: list[Entry], destination: Path) -> list[Entry]:
+    """All the links, and the files that are the same."""
+    files = [(entry, destination / entry.path) for entry in alike if entry.kind is Kind.FILE]
+    same = source.same_content(files)
+    return [entry for entry in alike if entry.kind is Kind.LINK or entry.path in same]

@@ -1,20 +1,21 @@
-"""Where results can lie: the seam, and folders of this machine."""
+"""Where results can lie: the seam, and finding the right one."""
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import NamedTuple, Protocol
 
 from tao_sdk.errors import UnsupportedError, ValidationError
+from tao_sdk.results.outcomes import Outcome
 
 PERMISSIONS = 0o777
 """The part of a mode that is kept: a copy runs with nobody else's rights."""
+
+Advance = Callable[[int], None]
+"""Is told how many bytes have come; negative ones have to come again."""
 
 
 class Kind(str, Enum):
@@ -38,11 +39,28 @@ class Entry:
     kind: Kind
     size: int = 0
     mtime_ns: int = 0
-    mode: int = 0o600
+    mode: int | None = None
+    """None where nothing is known of it: then it is that of new files."""
     target: str = ""
     """Of a link: where it leads, relative to its own folder."""
     problem: str = ""
     """Why it cannot be copied."""
+
+
+Copies = Sequence[tuple[Entry, Path]]
+"""Files of the results, each with what may be a copy of it on this machine."""
+
+
+class Fetched(NamedTuple):
+    """A file of the results that is here now, or why it is not."""
+
+    entry: Entry
+    """As it was when it was fetched."""
+    part: Path | None
+    """Its content, whole, to be moved away before the next one is asked for."""
+    digest: str = ""
+    """SHA-256 of what was read, where that was asked for and is known."""
+    problem: Outcome | None = None
 
 
 class ResultSource(Protocol):
@@ -57,12 +75,17 @@ class ResultSource(Protocol):
         """Everything below, folders before what is in them."""
         ...
 
-    def look(self, path: str) -> Entry | None:
-        """One entry as it is now; None when it is gone."""
+    def fetch(
+        self, entries: Sequence[Entry], folder: Path, advance: Advance, *, digests: bool
+    ) -> Iterator[Fetched]:
+        """Bring files to a folder of the caller's; each entry once, with a part or a problem.
+
+        What is left in the folder when this is broken off may help the next time.
+        """
         ...
 
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """The bytes of a file; `FileNotFoundError` when it is gone."""
+    def same_content(self, copies: Copies) -> set[str]:
+        """The paths of those whose copies surely have the same content."""
         ...
 
     def holds(self, folder: Path) -> bool:
@@ -72,14 +95,20 @@ class ResultSource(Protocol):
 
 def open_results(results_dir: str, local_results_dir: str) -> ResultSource:
     """The results of a job by the two addresses that its record has."""
+    from tao_sdk.results.local_source import LocalResults
+
     place = local_results_dir or results_dir
     scheme, separator, rest = place.partition("://")
+    if separator and scheme == "s3":
+        from tao_sdk.results.s3_source import S3Results
+
+        return S3Results(place)
     if separator and scheme == "file":
         place = "/" + rest.lstrip("/")
     elif separator or (results_dir and not local_results_dir):
         raise UnsupportedError(
             f"the results are at {place}, and this version fetches results from folders of this "
-            "machine only: copy them with the tools of that place"
+            "machine and from S3 only: copy them with the tools of that place"
         )
     if not place:
         raise ValidationError("nothing is known about where this job's results are")
@@ -90,94 +119,3 @@ def open_results(results_dir: str, local_results_dir: str) -> ResultSource:
             "mounted?)"
         )
     return LocalResults(folder)
-
-
-class LocalResults:
-    """Results in a folder of this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self._root = folder.resolve()
-
-    @property
-    def address(self) -> str:
-        return str(self._root)
-
-    def entries(self) -> Iterator[Entry]:
-        waiting = [self._root]
-        while waiting:
-            folder = waiting.pop()
-            try:
-                paths = sorted(folder.iterdir())
-            except FileNotFoundError:
-                continue  # the job removed it meanwhile
-            except OSError as error:
-                yield self._unreadable(folder, error)
-                continue
-            found = [entry for path in paths if (entry := self._look(path)) is not None]
-            yield from found
-            folders = [entry.path for entry in found if entry.kind is Kind.FOLDER]
-            waiting += (self._root / path for path in reversed(folders))
-
-    def look(self, path: str) -> Entry | None:
-        return self._look(self._root / path)
-
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
-        descriptor = os.open(self._root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        return os.fdopen(descriptor, "rb")
-
-    def holds(self, folder: Path) -> bool:
-        return folder.resolve().is_relative_to(self._root)
-
-    def _look(self, path: Path) -> Entry | None:
-        try:
-            found = path.lstat()
-            if stat.S_ISLNK(found.st_mode):
-                return self._link(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return self._unreadable(path, error)
-        kind = _kind(found.st_mode)
-        return Entry(
-            self._relative(path),
-            kind,
-            size=found.st_size if kind is Kind.FILE else 0,
-            mtime_ns=found.st_mtime_ns,
-            mode=stat.S_IMODE(found.st_mode) & PERMISSIONS,
-            problem="neither a file nor a folder" if kind is Kind.UNFIT else "",
-        )
-
-    def _link(self, path: Path) -> Entry:
-        target = path.readlink()
-        leads_to = Path(os.path.realpath(path))  # Path.resolve raises for a loop
-        if not leads_to.is_relative_to(self._root):
-            return Entry(
-                self._relative(path), Kind.UNFIT, problem=f"a link out of the results, to {target}"
-            )
-        # A link that leaves the results and comes back would lead from the copy to the original.
-        if not _stays_below(target, len(path.parent.relative_to(self._root).parts)):
-            target = Path(os.path.relpath(leads_to, path.parent))
-        return Entry(self._relative(path), Kind.LINK, target=str(target))
-
-    def _unreadable(self, path: Path, error: OSError) -> Entry:
-        return Entry(self._relative(path), Kind.UNREADABLE, problem=error.strerror or str(error))
-
-    def _relative(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix()
-
-
-def _stays_below(target: Path, depth: int) -> bool:
-    """Whether the way from a folder `depth` below the root to `target` passes only below it."""
-    if target.is_absolute():
-        return False
-    for part in target.parts:
-        depth += -1 if part == os.pardir else 1
-        if depth < 0:
-            return False
-    return True
-
-
-def _kind(mode: int) -> Kind:
-    if stat.S_ISREG(mode):
-        return Kind.FILE
-    return Kind.FOLDER if stat.S_ISDIR(mode) else Kind.UNFIT

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tao_sdk import settings
-from tao_sdk.errors import CredentialError, StorageError
+from tao_sdk.errors import StorageError
 from tao_sdk.planning.uris import STAGED_SCHEMES, is_remote, parse_s3
 from tao_sdk.runner import errors as runner_errors
 from tao_sdk.runner.stage import list_uri
 from tao_sdk.runner.uris import scheme_of
+from tao_sdk.storage.client_errors import errors_of_the_client
+
+if TYPE_CHECKING:
+    from tao_sdk.runner.s3.store import Store
 
 __all__ = [
     "STAGED_SCHEMES",
@@ -29,7 +34,7 @@ __all__ = [
 
 def exists(uri: str) -> bool:
     """Is there a file, a folder, a repository of this name?"""
-    with _errors_of_the_client(uri):
+    with errors_of_the_client(uri):
         try:
             if scheme_of(uri) == "s3":
                 return _s3_exists(uri)
@@ -41,7 +46,7 @@ def exists(uri: str) -> bool:
 
 def list_names(uri: str) -> list[str]:
     """What is directly below a folder, or the one file itself; folders end with a slash."""
-    with _errors_of_the_client(uri):
+    with errors_of_the_client(uri):
         try:
             if scheme_of(uri) == "s3":
                 return _s3_names(uri)
@@ -56,7 +61,7 @@ def list_names(uri: str) -> list[str]:
 
 def list_files(uri: str) -> dict[str, int]:
     """Everything below a folder: relative paths and sizes; nothing where there is no folder."""
-    with _errors_of_the_client(uri):
+    with errors_of_the_client(uri):
         try:
             listing = list_uri(uri, _environment(), "folder")
         except runner_errors.NotFoundError:
@@ -67,57 +72,54 @@ def list_files(uri: str) -> dict[str, int]:
 def read_file(uri: str) -> bytes | None:
     """The content of a small object of an S3 store; None where there is none."""
     from tao_sdk.runner.s3 import parse_uri
-    from tao_sdk.runner.s3.store import Store
 
-    store = Store(_environment())
-    with _errors_of_the_client(uri):
+    with errors_of_the_client(uri), _s3() as store:
         try:
             return store.call("GET", parse_uri(uri)).body
         except runner_errors.NotFoundError:
             return None
-        finally:
-            store.client.close()
 
 
 def remove_folder(uri: str) -> None:
     """Remove everything below a folder of an S3 store, whatever its keys look like."""
-    from tao_sdk.runner.s3 import S3, Place, parse_uri
+    from tao_sdk.runner.s3 import Place, parse_uri
     from tao_sdk.runner.s3.listing import pages
-    from tao_sdk.runner.s3.store import Store
+    from tao_sdk.storage.s3_questions import delete
 
-    store = Store(_environment())
-    with _errors_of_the_client(uri):
-        try:
-            folder = parse_uri(f"{uri.rstrip('/')}/")
-            found = [item.key for items, _ in pages(store, folder) for item in items]
-            for key in found:
-                S3(store).delete(Place(folder.bucket, key).uri)
-        finally:
-            store.client.close()
+    with errors_of_the_client(uri), _s3() as store:
+        folder = parse_uri(f"{uri.rstrip('/')}/")
+        found = [item.key for items, _ in pages(store, folder) for item in items]
+        for key in found:
+            delete(store, Place(folder.bucket, key).uri)
 
 
 def _s3_exists(uri: str) -> bool:
-    from tao_sdk.runner.s3 import S3
+    from tao_sdk.storage import s3_questions
 
-    store = S3.from_environment(_environment())
-    try:
-        return any(store.exists(spelling) for spelling in _spellings(uri))
-    finally:
-        store.close()
+    with _s3() as store:
+        return any(s3_questions.exists(store, spelling) for spelling in _spellings(uri))
 
 
 def _s3_names(uri: str) -> list[str]:
-    from tao_sdk.runner.s3 import S3
+    from tao_sdk.storage import s3_questions
 
-    store = S3.from_environment(_environment())
-    try:
+    with _s3() as store:
         for spelling in _spellings(uri):
-            names = store.list_names(spelling)
-            if names or store.exists(spelling):
+            names = s3_questions.list_names(store, spelling)
+            if names or s3_questions.exists(store, spelling):
                 return names or [uri.rstrip("/").rpartition("/")[2]]
-        raise runner_errors.NotFoundError(f"{uri}: there is nothing of that name")
+    raise runner_errors.NotFoundError(f"{uri}: there is nothing of that name")
+
+
+@contextmanager
+def _s3() -> Iterator[Store]:
+    from tao_sdk.runner.s3.store import Store
+
+    store = Store(_environment())
+    try:
+        yield store
     finally:
-        store.close()
+        store.client.close()
 
 
 def _spellings(uri: str) -> list[str]:
@@ -128,14 +130,3 @@ def _spellings(uri: str) -> list[str]:
 
 def _environment() -> Mapping[str, str]:
     return settings.process_environment()
-
-
-@contextmanager
-def _errors_of_the_client(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except runner_errors.RunnerError as error:
-        text = str(error)
-        is_ours = isinstance(error, runner_errors.CredentialError)
-        kind = CredentialError if is_ours else StorageError
-        raise kind(text if uri in text else f"{uri}: {text}") from error

@@ -1,0 +1,42 @@
+"""Stored rows as what callers of an SDK are handed: jobs and statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tao_sdk.models import Job, JobState, JobStatus
+from tao_sdk.platforms.observation import describe
+
+Row = Mapping[str, Any]
+
+
+def job_of(row: Row) -> Job:
+    """A job as it is stored; not yet a live handle."""
+    return Job(
+        id=row["job_id"],
+        network_arch=row["network_arch"],
+        action=row["action"],
+        workspace_id=row["workspace_id"],
+        backend_type=row["backend_type"],
+        status=row["status"],
+        created_at=row["created_at"],
+        backend_job_id=row["backend_job_id"],
+        parent_job_id=row["parent_job_id"] or "",
+        results_dir=row["results_dir"],
+        local_results_dir=row["local_results_dir"],
+        base_checkpoint=row["base_checkpoint"],
+    )
+
+
+def status_of(job_id: str, row: Row | None, platform: str) -> JobStatus:
+    """What an SDK of `platform` says about a job, be it unknown or another platform's."""
+    if row is None:
+        return JobStatus(job_id, JobState.UNKNOWN.value, "Job not found")
+    if row["backend_type"] != platform:
+        return JobStatus(
+            job_id,
+            JobState.UNKNOWN.value,
+            f"this job runs on {row['backend_type']}, and this SDK is for {platform}",
+        )
+    return describe(row)

@@ -1,0 +1,253 @@
+"""What was said about jobs, read into plain facts: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from tao_sdk.platforms.slurm.remote import Section
+from tao_sdk.result_record import ResultRecord
+
+# A job in one of these states is alive: it runs, or will.
+ALIVE = frozenset(
+    [
+        "PENDING",
+        "RUNNING",
+        "CONFIGURING",
+        "COMPLETING",
+        "SUSPENDED",
+        "STOPPED",
+        "RESIZING",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+        "SIGNALING",
+        "STAGE_OUT",
+    ]
+)
+
+
+class QueueRow(NamedTuple):
+    """A line of squeue."""
+
+    id: str
+    state: str
+    reason: str
+    start: str
+    nodes: str
+    name: str
+
+
+class Ended(NamedTuple):
+    """How Slurm says that a job ended (or that it has not)."""
+
+    id: str
+    name: str
+    state: str
+    exit_code: int | None
+    signal: int
+    start: str
+    end: str
+    nodes: str
+    by: str = ""
+    """Who cancelled it: a user's number or name."""
+    restarts: int | None = None
+    """How often it had been requeued, where that is known."""
+
+
+class Submitted(NamedTuple):
+    """One time that a job was handed to Slurm."""
+
+    number: int
+    id: str
+    cause: str = ""
+    """Why once more: infra, preempted."""
+    excluded: str = ""
+    """Nodes that it was to keep away from, by comma."""
+
+
+class Claim(NamedTuple):
+    """What the batch script of one attempt left behind."""
+
+    submission: int
+    restart: int
+    owner: str
+    exit_code: int | None
+    at_limit: bool
+    canceled: bool
+    """It was asked to stop while it ran."""
+
+
+class JobFiles(NamedTuple):
+    """What lies in the folders of a job that is not in the queue."""
+
+    canceled: bool = False
+    submissions: tuple[Submitted, ...] = ()
+    """One of each number, in order."""
+    claims: tuple[Claim, ...] = ()
+    records: tuple[ResultRecord, ...] = ()
+    """Of the last attempt; those of earlier ones tell of something else."""
+    status_line: str = ""
+
+    @property
+    def last(self) -> Submitted | None:
+        """The submission that counts.
+
+        Should it have been made twice, the copy that claimed it is the job; and one whose
+        submitter died before it could note it is known by its claim alone.
+        """
+        known = {entry.number: entry for entry in self.submissions}
+        for claim in self.claims:
+            if claim.owner[:1].isdigit():
+                entry = known.get(claim.submission, Submitted(claim.submission, claim.owner))
+                known[claim.submission] = entry._replace(id=claim.owner)
+        return known[max(known)] if known else None
+
+
+_Row = TypeVar("_Row", QueueRow, Ended)
+
+
+class Answer(NamedTuple):
+    """One look at the cluster."""
+
+    queue: dict[str, list[QueueRow]]
+    """By name and by number."""
+    files: dict[str, JobFiles]
+    ended: dict[str, list[Ended]]
+    """Likewise; later words come later."""
+    away: dict[str, str]
+    """Why some jobs cannot be judged from here."""
+
+
+def parse_answer(sections: Iterable[Section]) -> Answer:
+    """Read what `observe.sh` said."""
+    queue: tuple[QueueRow, ...] = ()
+    ended: list[Ended] = []
+    grouped: dict[str, list[Section]] = {}
+    away: dict[str, str] = {}
+    job = ""
+    for section in sections:
+        if section.name == "away":
+            job_id, _, why = section.words.partition(" ")
+            away[job_id] = why
+        elif section.name == "queue":
+            queue = tuple(_queue_rows(section.text))
+        elif section.name == "job":
+            job = section.words
+            grouped[job] = []
+        elif section.name == "accounting":
+            ended.extend(_accounting(section.text))
+        elif section.name == "controller":
+            ended.extend(_controller(section.text))
+        elif job:
+            grouped[job].append(section)
+    files = {job_id: _files(job_id, parts) for job_id, parts in grouped.items()}
+    return Answer(_indexed(queue), files, _indexed(ended), away)
+
+
+def _indexed(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    """By name and by number: a look may be about thousands of jobs."""
+    found: dict[str, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(row.name, []).append(row)
+        found.setdefault(row.id, []).append(row)
+    return found
+
+
+def _queue_rows(text: str) -> Iterable[QueueRow]:
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) == 6:
+            yield QueueRow(*(part.strip() for part in parts))
+
+
+def _accounting(text: str) -> Iterable[Ended]:
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) != 7:
+            continue
+        id_, name, state, code, start, end, nodes = parts
+        exit_code, signal = exit_status(code)
+        by = state.partition(" by ")[2]
+        yield Ended(id_, name, state_word(state), exit_code, signal, start, end, nodes, by)
+
+
+def _controller(text: str) -> Iterable[Ended]:
+    for line in text.splitlines():
+        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        if "JobId" not in fields:
+            continue
+        id_ = fields["JobId"]
+        if "ArrayJobId" in fields and fields.get("ArrayTaskId", "").isdigit():
+            id_ = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
+        exit_code, signal = exit_status(fields.get("ExitCode", "0:0"))
+        yield Ended(
+            id_,
+            fields.get("JobName", ""),
+            state_word(fields.get("JobState", "")),
+            exit_code,
+            signal,
+            fields.get("StartTime", ""),
+            fields.get("EndTime", ""),
+            fields.get("NodeList", ""),
+            restarts=int(fields["Restarts"]) if "Restarts" in fields else None,
+        )
+
+
+def state_word(text: str) -> str:
+    """`CANCELLED by 1000`, `RUNNING+` and the like as one word."""
+    words = text.split()
+    return words[0].rstrip("+") if words else ""
+
+
+def exit_status(text: str) -> tuple[int, int]:
+    """Slurm's `code:signal`."""
+    code, _, signal = text.partition(":")
+    return (int(code) if code.isdigit() else 0, int(signal) if signal.isdigit() else 0)
+
+
+def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
+    canceled = False
+    submissions: dict[int, Submitted] = {}
+    claims: list[Claim] = []
+    records: list[ResultRecord] = []
+    status_line = ""
+    for section in sections:
+        if section.name == "canceled":
+            canceled = True
+        elif section.name == "submissions":
+            noted = (_submitted(line) for line in section.text.splitlines() if line.strip())
+            submissions = {entry.number: entry for entry in noted}
+        elif section.name == "claim":
+            if claim := _claim(section.words):
+                claims.append(claim)
+        elif section.name == "record":
+            if record := ResultRecord.parse(section.text, job_id):
+                records.append(record)
+        elif section.name == "status":
+            status_line = section.text.strip()
+    return JobFiles(
+        canceled,
+        tuple(submissions[number] for number in sorted(submissions)),
+        tuple(sorted(claims)),
+        # An attempt's number is how many had begun, itself included.
+        tuple(record for record in records if record.attempt >= len(claims)),
+        status_line,
+    )
+
+
+def _submitted(line: str) -> Submitted:
+    number, id_, *more = line.split()
+    return Submitted(int(number), id_, *more[:2])
+
+
+def _claim(words: str) -> Claim | None:
+    """`<token>.<submission>.<restart> <owner> <exit code or -> <at limit> <canceled>`."""
+    name, owner, code, limit, canceled = words.split()
+    _token, _, numbers = name.partition(".")
+    submission, _, restart = numbers.partition(".")
+    if not (submission.isdigit() and restart.isdigit()):
+        return None  # a right to submit, not an attempt
+    exit_code = int(code) if code.lstrip("-").isdigit() else None
+    return Claim(int(submission), int(restart), owner, exit_code, limit == "yes", canceled == "yes")

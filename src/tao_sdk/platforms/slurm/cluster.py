@@ -1,0 +1,154 @@
+"""The cluster as the environment describes it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tao_sdk import settings
+from tao_sdk.errors import CredentialError, ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.slurm.options import check_mounts
+from tao_sdk.platforms.slurm.ssh import Login
+
+_DEFAULT_BASE = "/lustre/fsw/portfolios/edgeai/users/{user}"
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:\d+)?")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class Cluster(NamedTuple):
+    """Where jobs go, and the site's defaults."""
+
+    login: Login
+    base: str
+    """Absolute; everything of ours on the cluster is below it."""
+    partition: str
+    account: str
+    mounts: tuple[Mount, ...]
+    time_hours: float
+    timeout_hours: float | None
+    cpus_per_task: int
+    max_cpus_per_task: int
+    max_gpus_per_node: int
+    requeue: bool
+    warn_before_limit: bool
+    mail_user: str
+    runtime: str
+    """pyxis, enroot, apptainer, none; "" is whatever the cluster has."""
+    retries: int
+    retry_seconds: float
+
+
+def from_environment() -> Cluster:
+    """The cluster that the environment names; `CredentialError` when it names none."""
+    settings.require("SLURM_USER", "SLURM_HOSTNAME", purpose="SLURM over ssh")
+    user = settings.get("SLURM_USER")
+    if not _USER.fullmatch(user):
+        raise ValidationError(f"SLURM_USER={user!r} is not the name of a user")
+    return Cluster(
+        login=Login(
+            user=user,
+            hosts=_hosts(settings.get("SLURM_HOSTNAME")),
+            key=_key(),
+            config=_readable("SLURM_SSH_CONFIG"),
+            reuse_only=switch("SLURM_SSH_REUSE_ONLY"),
+        ),
+        base=check_base(
+            settings.lookup("SLURM_BASE_RESULTS_DIR") or _DEFAULT_BASE.format(user=user)
+        ),
+        partition=settings.get("SLURM_PARTITION"),
+        account=settings.get("SLURM_ACCOUNT"),
+        mounts=check_mounts("SLURM_CONTAINER_MOUNTS", settings.get("SLURM_CONTAINER_MOUNTS")),
+        time_hours=_hours("SLURM_TIME_HOURS"),
+        timeout_hours=_hours("SLURM_TIMEOUT_HOURS")
+        if settings.lookup("SLURM_TIMEOUT_HOURS")
+        else None,
+        cpus_per_task=_count("SLURM_CPUS_PER_TASK"),
+        max_cpus_per_task=_count("SLURM_MAX_CPUS_PER_TASK"),
+        max_gpus_per_node=_count("SLURM_MAX_GPUS_PER_NODE"),
+        requeue=switch("SLURM_USE_REQUEUE"),
+        warn_before_limit=switch("SLURM_USE_TIMEOUT"),
+        mail_user=settings.get("SLURM_MAIL_USER"),
+        runtime=_runtime(),
+        retries=int(settings.get_seconds("SLURM_MAX_RETRIES")),
+        retry_seconds=settings.get_seconds("SLURM_RETRY_SECONDS"),
+    )
+
+
+def check_base(text: str, name: str = "SLURM_BASE_RESULTS_DIR") -> str:
+    """A folder of the cluster that can be ours. `name` is the setting that it comes from."""
+    path = posixpath.normpath(text)
+    if not text.startswith("/") or path == "/" or ".." in text.split("/"):
+        raise ValidationError(
+            f"{name}={text!r} must be an absolute folder of the cluster, not / and without .."
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_./+@=-]+", path):
+        raise ValidationError(
+            f"{name}={text!r}: Slurm and container mounts need a path of letters, "
+            "digits and _ . / + @ = - only"
+        )
+    return path
+
+
+def switch(name: str) -> bool:
+    """A setting that is true or false."""
+    text = settings.get(name).lower()
+    if text not in _TRUE | _FALSE:
+        raise ValidationError(f"{name}={text!r}: say true or false")
+    return text in _TRUE
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ValidationError(f"SLURM_HOSTNAME: {host!r} is not the name of a host")
+    if not hosts:
+        raise CredentialError("SLURM_HOSTNAME names no login host: give one or more, by comma")
+    return hosts
+
+
+def _key() -> str:
+    """The private key to use; "" leaves the choice to ssh and its agent."""
+    return _readable("SSH_KEY_PATH")
+
+
+def _readable(name: str) -> str:
+    text = settings.get(name)
+    if not text:
+        return ""
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise CredentialError(f"{name}={text}: there is no such file on this machine")
+    return str(path.absolute())
+
+
+def _hours(name: str) -> float:
+    text = settings.get(name)
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0.0
+    if not 0 < hours < float("inf"):
+        raise ValidationError(f"{name}={text!r} is not a number of hours above 0")
+    return hours
+
+
+def _count(name: str) -> int:
+    text = settings.get(name)
+    if not text.isdigit() or int(text) < 1:
+        raise ValidationError(f"{name}={text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _runtime() -> str:
+    text = settings.get("SLURM_CONTAINER_RUNTIME")
+    if text not in ("", "pyxis", "enroot", "apptainer", "none"):
+        raise ValidationError(
+            f"SLURM_CONTAINER_RUNTIME={text!r} is none of pyxis, enroot, apptainer, none"
+        )
+    return text

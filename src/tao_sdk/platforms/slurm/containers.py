@@ -1,0 +1,110 @@
+"""How tasks enter their container: pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from tao_sdk.models import Mount
+from tao_sdk.platforms.slurm.images import Image
+from tao_sdk.platforms.slurm.shape import Shape
+
+# Either name of the program; what is exported under the prefix wins over the image's own.
+_APPTAINER = "apptainer=$(command -v apptainer || command -v singularity)\n"
+
+
+def all_mounts(site: Sequence[Mount], asked: Sequence[Mount], base: str) -> list[Mount]:
+    """The site's folders, the caller's, and ours where none of them shows it."""
+    mounts = list(site)
+    mounts += [mount for mount in asked if mount not in mounts]
+    if not any(m.source == m.target and _within(base, m.source) for m in mounts):
+        mounts.append(Mount(base, base))
+    return mounts
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def run_tasks(
+    runtime: str,
+    image: Image | None,
+    cached: str,
+    mounts: Iterable[Mount],
+    names: Sequence[str],
+    shape: Shape,
+    *,
+    task: str,
+) -> str:
+    """The shell function that runs the job's tasks and ends with their exit code.
+
+    `cached` is the squashfs file that the image is or will be kept as, "" without one; `names`
+    are the variables that win over the image's own.
+    """
+    srun = [
+        "srun",
+        "--kill-on-bad-exit=1",
+        f"--nodes={shape.nodes}",
+        f"--ntasks={shape.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={shape.cpus_per_task}",
+        "--export=ALL",
+        "--open-mode=append",
+    ]
+    if shape.nodes > 1:
+        srun.append("--label")
+    inner = ["/bin/sh", task]
+    before = given = ""
+    if image is not None and runtime != "none":
+        before = _image_lines(runtime, image, cached)
+    words = f'{shlex.join(srun)} --output="$logs/main.out" --error="$logs/main.err"'
+    if image is None or runtime == "none":
+        run = f"{words} {shlex.join(inner)}"
+    elif runtime == "pyxis":
+        options = [f"--container-mounts={','.join(_pyxis_mount(m) for m in mounts)}"]
+        if names:
+            options.append(f"--container-env={','.join(names)}")
+        run = f'{words} --container-image="$image" {shlex.join(options)} {shlex.join(inner)}'
+    elif runtime == "enroot":
+        run = f'{words} {shlex.join(_enroot(mounts, names))} "$image" {shlex.join(inner)}'
+    else:
+        before += _APPTAINER
+        given = (
+            f'  for name in {shlex.join(names)}; do export "APPTAINERENV_$name=${{!name}}"; done\n'
+        )
+        run = f'{words} "$apptainer" {shlex.join(_apptainer(mounts))} "$image" {shlex.join(inner)}'
+    # exec: the shell waits for srun itself, whose exit code is the tasks'.
+    return f"{before}run_tasks() {{\n{given}  exec {run}\n}}\n"
+
+
+def _image_lines(runtime: str, image: Image, cached: str) -> str:
+    direct = image.docker_uri if runtime == "apptainer" and not image.is_path else image.pyxis
+    if not cached:
+        return f"image={shlex.quote(direct)}\n"
+    if runtime == "enroot":  # which starts files only
+        return f"image={shlex.quote(cached)}\n"
+    return (
+        f"image={shlex.quote(cached)}\n"
+        f'[ -e "$image" ] || image={shlex.quote(direct)}  # not converted\n'
+    )
+
+
+def _pyxis_mount(mount: Mount) -> str:
+    return f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
+
+
+def _enroot(mounts: Iterable[Mount], names: Sequence[str]) -> list[str]:
+    words = ["enroot", "start"]
+    for mount in mounts:
+        mode = ",ro" if mount.read_only else ""
+        words += ["--mount", f"{mount.source}:{mount.target}:x-create=auto,bind{mode}"]
+    for name in names:
+        words += ["--env", name]
+    return words
+
+
+def _apptainer(mounts: Iterable[Mount]) -> list[str]:
+    words = ["exec", "--nv", "--no-home"]
+    for mount in mounts:
+        words += ["--bind", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")]
+    return words

@@ -1,0 +1,250 @@
+"""Images as squashfs files: converted once, by a job of Slurm, watched in short looks.
+
+The conversion belongs to the cluster. Whoever wants the image asks how far it is; a client or a
+connection that is lost ends nothing, and the next one to ask finds the conversion where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.platforms.slurm.cluster import Cluster, check_base, switch
+from tao_sdk.platforms.slurm.images import Image
+from tao_sdk.platforms.slurm.options import check_words
+from tao_sdk.platforms.slurm.remote import Section
+from tao_sdk.platforms.slurm.ssh import SshTransport
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+# The cluster keeps the time; this much longer waits somebody who cannot ask it.
+_PATIENCE_SECONDS = 120.0
+_JOB = Path(__file__).parent / "programs" / "convert_job.sh"
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+@dataclass(frozen=True)
+class ConversionProgress:
+    """How far a conversion is."""
+
+    image: str
+    stage: str
+    """starting, queued, running, unreachable (for a moment), done or failed."""
+    seconds: float = 0.0
+    """Since it was begun, by whomever."""
+    written_bytes: int = 0
+    words: str = ""
+    """Why it waits, or what enroot said last."""
+    slurm_job_id: str = ""
+
+    def __str__(self) -> str:
+        parts = [self.stage if self.stage != "running" else f"running {self.seconds:.0f} s"]
+        if self.written_bytes:
+            parts.append(f"{human_size(self.written_bytes)} written")
+        if self.words:
+            parts.append(self.words)
+        return f"converting {self.image}: {', '.join(parts)}"
+
+
+Listener = Callable[[ConversionProgress], None]
+
+
+class Conversions(NamedTuple):
+    """How this site converts images."""
+
+    cache: str
+    temp: str
+    partition: str
+    account: str
+    minutes: float
+    memory_gb: int
+    required: bool
+    latest_again: bool
+    """Convert `:latest` images at every submission."""
+
+
+def from_environment(cluster: Cluster) -> Conversions:
+    """As the SLURM_* settings have it."""
+    cache = settings.lookup("SLURM_SQSH_CACHE_DIR") or f"{cluster.base}/sqsh"
+    cache = check_base(cache, "SLURM_SQSH_CACHE_DIR")
+    temp = settings.lookup("SLURM_ENROOT_TEMP_PATH") or f"{cache}/.enroot-tmp"
+    return Conversions(
+        cache=cache,
+        temp=check_base(temp, "SLURM_ENROOT_TEMP_PATH"),
+        partition=check_words(
+            "SLURM_CONVERSION_PARTITION", settings.get("SLURM_CONVERSION_PARTITION")
+        ),
+        account=cluster.account and check_words("SLURM_ACCOUNT", cluster.account),
+        minutes=_positive("SLURM_CONVERSION_TIMEOUT_MINUTES"),
+        memory_gb=math.ceil(_positive("SLURM_CONVERSION_MEMORY_GB")),
+        required=switch("SLURM_REQUIRE_SQSH"),
+        latest_again=switch("SLURM_FORCE_RECONVERT_LATEST"),
+    )
+
+
+def _positive(name: str) -> float:
+    text = settings.get(name)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise ValidationError(f"{name}={text!r} is not a number above 0")
+    return number
+
+
+class FailedConversion(NamedTuple):
+    """Why there is no squashfs file."""
+
+    state: str
+    """Slurm's word for the end of the job; TIMEOUT, REFUSED, UNWRITABLE or LOST."""
+    said: str
+    seconds: float = 0.0
+
+
+class Converter:
+    """Has images converted."""
+
+    def __init__(self, transport: SshTransport, rules: Conversions, listener: Listener) -> None:
+        self._transport = transport
+        self._rules = rules
+        self._listener = listener
+
+    def convert(self, image: Image, cached: str, *, again: bool) -> FailedConversion | None:
+        """Return once `cached` is there; with `again`, once a newer one than now is there."""
+        variables = {
+            "cached": cached,
+            "folder": self._rules.cache,
+            "name": job_name(cached),
+            "limit": str(math.ceil(self._rules.minutes * 60)),
+            "waiting": "",
+            "again": "yes" if again else "no",
+            "outdated": "",
+        }
+        script = job_script(image, cached, self._rules).encode()
+        deadline = time.monotonic() + self._rules.minutes * 60 + _PATIENCE_SECONDS
+        pause = _SHORTEST_PAUSE
+        said: Section | None = None
+        while True:
+            try:
+                said = self._look(variables, script)
+            except BackendUnreachableError as error:
+                if said is None:
+                    raise  # nothing has been begun
+                self._tell(image, "unreachable", words=str(error))
+                if time.monotonic() > deadline:
+                    return FailedConversion("LOST", str(error))
+            else:
+                if said.name == "ready":
+                    if pause > _SHORTEST_PAUSE:
+                        self._tell(image, "done", written=int(said.words))
+                    return None
+                if failure := failure_in(said):
+                    self._tell(image, "failed", words=summary(failure.said))
+                    return failure
+                self._report(image, said, variables)
+                if time.monotonic() > deadline:
+                    return FailedConversion("TIMEOUT", said.text, self._rules.minutes * 60)
+            time.sleep(pause)
+            pause = min(pause * 1.3, _LONGEST_PAUSE)
+
+    def _look(self, variables: dict[str, str], script: bytes) -> Section:
+        """One step: begins the conversion where there is none."""
+        sections = self._transport.run("convert", variables, script)
+        for section in sections:
+            if section.name == "outdated":
+                variables |= {"again": "no", "outdated": section.words.strip()}
+        said = sections[-1] if sections else Section("unreachable", "no answer", b"")
+        if said.name == "unreachable":
+            raise BackendUnreachableError(f"Slurm does not answer: {said.words}")
+        return said
+
+    def _report(self, image: Image, said: Section, variables: dict[str, str]) -> None:
+        generation, job, state, age, written = said.words.split()
+        variables["waiting"] = generation.removeprefix("-")
+        stage = {"PENDING": "queued", "STARTING": "starting"}.get(state, "running")
+        words = said.text.strip()
+        self._tell(
+            image,
+            stage,
+            float(age),
+            int(written),
+            "" if words == "None" else words,
+            job.removeprefix("-"),
+        )
+
+    def _tell(
+        self,
+        image: Image,
+        stage: str,
+        seconds: float = 0.0,
+        written: int = 0,
+        words: str = "",
+        job: str = "",
+    ) -> None:
+        self._listener(ConversionProgress(image.text, stage, seconds, written, words, job))
+
+
+def job_name(cached: str) -> str:
+    """Slurm's name for the conversion into this file."""
+    return f"tao-sqsh-{hashlib.sha256(cached.encode()).hexdigest()[:12]}"
+
+
+def job_script(image: Image, cached: str, rules: Conversions) -> str:
+    """What sbatch is given to convert an image."""
+    folder, _, file = cached.rpartition("/")
+    options = [
+        f"--job-name={job_name(cached)}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--partition={rules.partition}",
+        f"--mem={rules.memory_gb}G",
+        f"--time={max(1, math.ceil(rules.minutes))}",
+        f"--output={folder}/.converting/{file}.%j.log",
+        f"--chdir={folder}",
+        "--no-requeue",
+    ]
+    if rules.account:
+        options.append(f"--account={rules.account}")
+    values = {
+        "cached": cached,
+        "uri": image.uri,
+        "partition": rules.partition,
+        "temp": rules.temp,
+    }
+    head = "".join(f"#SBATCH {option}\n" for option in options)
+    facts = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+    return f"#!/bin/bash\n{head}\n{facts}{_JOB.read_text(encoding='utf-8')}"
+
+
+def failure_in(said: Section) -> FailedConversion | None:
+    """The failure that an answer tells of, if it does."""
+    if said.name == "failed":
+        return FailedConversion(said.words.split()[1], said.text)
+    if said.name == "timeout":
+        _job, _state, age = said.words.split()
+        return FailedConversion("TIMEOUT", said.text, float(age))
+    if said.name in ("refused", "unwritable"):
+        return FailedConversion(said.name.upper(), said.text)
+    return None
+
+
+def summary(log: str) -> str:
+    """The line of a log that says what went wrong: enroot's own, or the last."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() and "srun: " not in line]
+    return (errors or lines or ["nothing was said"])[-1].removeprefix("[ERROR] ")
+
+
+def human_size(count: int) -> str:
+    for unit, size in _UNITS:
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

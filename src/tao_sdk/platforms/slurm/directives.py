@@ -1,0 +1,62 @@
+"""The #SBATCH lines of a job, in one fixed order: pure."""
+
+from __future__ import annotations
+
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.slurm.cluster import Cluster
+from tao_sdk.platforms.slurm.shape import Shape
+
+
+def partition_of(request: JobRequest, cluster: Cluster) -> str:
+    """The keyword wins over the details, and those over the environment."""
+    details = request.options["backend_details"] or {}
+    return str(request.options["partition"] or details.get("partition") or cluster.partition)
+
+
+def directives(
+    request: JobRequest,
+    cluster: Cluster,
+    shape: Shape,
+    *,
+    name: str,
+    folder: str,
+    whole_memory: bool,
+) -> list[str]:
+    """Options for sbatch, without their #SBATCH. `folder` is the job's own.
+
+    `whole_memory`: all memory of the nodes, unless the caller says how much.
+    """
+    options = request.options
+    lines = [f"--nodes={shape.nodes}", "--ntasks-per-node=1"]
+    if shape.gpus_per_node:
+        lines.append(f"--gres=gpu:{shape.gpus_per_node}")
+    if shape.nodes > 1:
+        lines.append(f"--ntasks={shape.nodes}")
+    lines += [f"--cpus-per-task={shape.cpus_per_task}", "--wait-all-nodes=1"]
+    memory = options["memory"] or ("0" if whole_memory else "")
+    if memory:
+        lines.append(f"--mem={memory}")
+    if shape.exclusive:
+        lines.append("--exclusive")
+    hours, minutes = divmod(shape.time_minutes, 60)
+    lines += [f"--time={hours:02d}:{minutes:02d}:00", f"--job-name={name}"]
+    if account := options["account"] or cluster.account:
+        lines.append(f"--account={account}")
+    lines.append(f"--partition={partition_of(request, cluster)}")
+    for keyword in ("qos", "constraint", "reservation", "nodelist", "exclude", "dependency"):
+        if options[keyword]:
+            lines.append(f"--{keyword}={options[keyword]}")
+    logs = f"{folder}/slurm-logs/batch-%j"
+    lines += [f"--output={logs}.out", f"--error={logs}.err", "--open-mode=append"]
+    lines.append(f"--chdir={folder}")
+    if mail := options["mail_user"] or cluster.mail_user:
+        lines += ["--mail-type=all", f"--mail-user={mail}"]
+    lines.append("--requeue" if may_requeue(request, cluster) else "--no-requeue")
+    if shape.warn_seconds:
+        lines.append(f"--signal=B:USR1@{shape.warn_seconds}")
+    return [*lines, *options["sbatch_extra"]]
+
+
+def may_requeue(request: JobRequest, cluster: Cluster) -> bool:
+    asked = request.options["requeue"]
+    return cluster.requeue if asked is None else bool(asked)

@@ -1,0 +1,269 @@
+"""The squashfs files of images: what a plan says of them, that they are there in time, and an end
+for those that nobody uses.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    PlatformError,
+    SubmissionRejectedError,
+    ValidationError,
+)
+from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.slurm import conversion, credentials
+from tao_sdk.platforms.slurm.cluster import Cluster, switch
+from tao_sdk.platforms.slurm.conversion import FailedConversion, Listener
+from tao_sdk.platforms.slurm.facts import Facts
+from tao_sdk.platforms.slurm.images import Image
+from tao_sdk.platforms.slurm.planning import Staged
+from tao_sdk.platforms.slurm.ssh import SshTransport
+
+_log = logging.getLogger("tao_sdk.slurm")
+
+# Many jobs of one image are planned and submitted one after another.
+_REMEMBER_SECONDS = 60.0
+_DAY_SECONDS = 86_400
+# A tag may have moved since; sooner, a person remembers when the image was made.
+_OLD_DAYS = 7
+
+# What enroot and Slurm say, and what to do about it; a refused password is told apart first.
+_DENIED = ("401", "403", "unauthorized", "forbidden", "could not process json input")
+_ADVICE = (
+    (("404", "not found", "manifest unknown"), "check the name and the tag of the image"),
+    (
+        ("no space left", "disk quota"),
+        "make room (SlurmSDK().prune_images()), or set SLURM_SQSH_CACHE_DIR and "
+        "SLURM_ENROOT_TEMP_PATH to larger folders",
+    ),
+    (
+        ("permission denied", "cannot be written", "read-only file system", "cannot create"),
+        "set SLURM_SQSH_CACHE_DIR to a shared folder of yours",
+    ),
+    (("invalid partition", "partition"), "set SLURM_CONVERSION_PARTITION to one that you may use"),
+)
+_BY_STATE = {
+    "TIMEOUT": "set SLURM_CONVERSION_TIMEOUT_MINUTES higher, or SLURM_CONVERSION_PARTITION to one "
+    "that is less busy",
+    "OUT_OF_MEMORY": "set SLURM_CONVERSION_MEMORY_GB higher",
+    "CANCELLED": "somebody cancelled it; try again",
+    "NODE_FAIL": "its node failed; try again",
+}
+
+
+class Pruned(NamedTuple):
+    """What `prune_images` removed."""
+
+    files: tuple[str, ...]
+    freed_bytes: int
+
+
+class _Decision(NamedTuple):
+    """How a job gets its image."""
+
+    note: str = ""
+    refusal: str = ""
+
+
+class ImageCache:
+    """The squashfs files of one cluster."""
+
+    def __init__(self, cluster: Cluster, transport: SshTransport, listener: Listener) -> None:
+        self._login = cluster.login
+        self._transport = transport
+        self.rules = conversion.from_environment(cluster)
+        self._used = switch("SLURM_USE_SQSH")
+        self._converter = conversion.Converter(transport, self.rules, listener)
+        self._told: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
+        self._ready: dict[str, float] = {}
+        self._decided: dict[str, _Decision] = {}
+
+    @property
+    def folder(self) -> str:
+        """Where they are kept; "" when jobs take images from registries."""
+        return self.rules.cache if self._used else ""
+
+    # ------------------------------------------------------------------ planning
+
+    def notes(self, staged: Staged, facts: Facts) -> tuple[str, ...]:
+        """What a plan says about its image. Looks, never creates."""
+        image = staged.image
+        if image is None or image.is_path or staged.runtime not in ("pyxis", "enroot"):
+            return ()
+        key = (image.text, staged.cached)
+        since, told = self._told.get(key, (0.0, ()))
+        if key not in self._told or time.monotonic() - since > _REMEMBER_SECONDS:
+            told = self._look(image, staged, facts)
+            self._told[key] = (time.monotonic(), told)
+        return told
+
+    def _look(self, image: Image, staged: Staged, facts: Facts) -> tuple[str, ...]:
+        found = []
+        cached = staged.cached
+        if cached:
+            state, words = self._state_of(cached)
+            again = self._is_wanted_again(image)
+            if state == "ready" and not again:
+                return _age_note(image, cached, int(words))
+            found.append(self._conversion_note(image, staged, words, again=again, state=state))
+            if facts.partitions and self.rules.partition not in facts.partitions:
+                found.append(
+                    f"SLURM_CONVERSION_PARTITION={self.rules.partition}: this cluster has "
+                    f"{', '.join(sorted(facts.partitions))}"
+                )
+        machine = credentials.machine_of(image)
+        if machine == credentials.NGC and not credentials.known_to_cluster(
+            self._transport, machine
+        ):
+            found.append(
+                f"the cluster has no password for {machine}, which private images need: "
+                + credentials.how_to_install(machine, self._login)
+            )
+        return tuple(found)
+
+    def _conversion_note(
+        self, image: Image, staged: Staged, words: str, *, again: bool, state: str
+    ) -> str:
+        if state == "converting":
+            return f"image {image.text} is being converted by Slurm job {words}; submitting waits"
+        what = "is converted again" if again and state == "ready" else "is converted first"
+        refused = self.rules.required or staged.runtime == "enroot"
+        otherwise = "the job is refused" if refused else "the job pulls it itself"
+        return (
+            f"image {image.text} {what}, to {staged.cached}, in partition {self.rules.partition}: "
+            f"up to {self.rules.minutes:g} min; should that fail, {otherwise}"
+        )
+
+    def _state_of(self, cached: str) -> tuple[str, str]:
+        answers = self._transport.run(
+            "convert_look", {"cached": cached, "folder": self.rules.cache}
+        )
+        if not answers:
+            raise BackendUnreachableError("the login host gave no answer that makes sense")
+        return answers[-1].name, answers[-1].words
+
+    def _is_wanted_again(self, image: Image) -> bool:
+        return image.is_latest and self.rules.latest_again
+
+    # ------------------------------------------------------------------ submitting
+
+    def have_all(self, plans: Sequence[Plan]) -> None:
+        """Have the images of many jobs, each once."""
+        by_file: dict[str, _Decision] = {}
+        for plan in plans:
+            staged: Staged = plan.payload
+            if staged.cached not in by_file:
+                by_file[staged.cached] = self._decide(staged)
+            self._decided[plan.job_id] = by_file[staged.cached]
+
+    def usable(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The plans that can go on; the others are told why when they are submitted singly."""
+        return [plan for plan in plans if not self._decided[plan.job_id].refusal]
+
+    def have(self, plan: Plan) -> str:
+        """Have the image of a job; what is to be said about it, mostly nothing."""
+        decision = self._decided.pop(plan.job_id, None) or self._decide(plan.payload)
+        if decision.refusal:
+            raise SubmissionRejectedError(decision.refusal)
+        return decision.note
+
+    def _decide(self, staged: Staged) -> _Decision:
+        image, cached = staged.image, staged.cached
+        if image is None or not cached:
+            return _Decision()
+        again = self._is_wanted_again(image)
+        now = time.monotonic()
+        if not again and now - self._ready.get(cached, -_REMEMBER_SECONDS) < _REMEMBER_SECONDS:
+            return _Decision()
+        try:
+            failure = self._converter.convert(image, cached, again=again)
+            if failure is None:
+                self._ready[cached] = time.monotonic()
+                return _Decision()
+            older = again and self._state_of(cached)[0] == "ready"
+        except BackendUnreachableError as error:
+            return _Decision(refusal=f"nothing was submitted: {error}")
+        reason = f"image {image.text} cannot be converted: {self._explain(image, failure)}"
+        if staged.runtime == "enroot":
+            return _Decision(
+                refusal=f"{reason} (Enroot without Pyxis starts converted images only)"
+            )
+        if self.rules.required:
+            return _Decision(refusal=f"{reason} (SLURM_REQUIRE_SQSH=false lets the job pull it)")
+        instead = "the one converted earlier is used" if older else "the job pulls it itself"
+        note = f"{reason}. Now {instead}"
+        _log.warning("%s", note)
+        return _Decision(note=note)
+
+    def _explain(self, image: Image, failure: FailedConversion) -> str:
+        said = conversion.summary(failure.said)
+        if failure.state == "TIMEOUT":
+            said = f"not done within {self.rules.minutes:g} min, so cancelled ({said})"
+        return f"{said}; {self._advice(image, failure)}"
+
+    def _advice(self, image: Image, failure: FailedConversion) -> str:
+        if failure.state in _BY_STATE:
+            return _BY_STATE[failure.state]
+        said = failure.said.lower()
+        if any(word in said for word in _DENIED):
+            machine = credentials.machine_of(image) or "registry-1.docker.io"
+            return credentials.how_to_install(machine, self._login)
+        if "enroot" in said and ("no such file" in said or "command not found" in said):
+            return (
+                f"the nodes of partition {self.rules.partition} have no enroot: set "
+                "SLURM_CONVERSION_PARTITION to one whose nodes have it"
+            )
+        for words, advice in _ADVICE:
+            if any(word in said for word in words):
+                return advice
+        return f"the logs of conversions are in {self.rules.cache}/.converting"
+
+    # ------------------------------------------------------------------ an end
+
+    def prune(self, keep_days: float) -> Pruned:
+        """Remove files that no job has used for so long, none that a job will need."""
+        if not 0 <= keep_days < math.inf:
+            raise ValidationError(f"keep_days: {keep_days!r} is not a number of days")
+        answers = self._transport.run(
+            "convert_prune",
+            {
+                "folder": self.rules.cache,
+                "temp": self.rules.temp,
+                "keep": str(round(keep_days * _DAY_SECONDS)),
+            },
+        )
+        for answer in answers:
+            if answer.name == "unreachable":
+                raise BackendUnreachableError(f"Slurm does not answer: {answer.words}")
+            if answer.name == "unsure":
+                raise PlatformError(
+                    "nothing was removed: the script of a job in the queue cannot be read, so "
+                    "nobody knows which image it needs"
+                )
+        removed = [answer.words.split(" ", 1) for answer in answers if answer.name == "removed"]
+        self.forget()
+        return Pruned(
+            tuple(f"{self.rules.cache}/{name}" for _, name in removed),
+            sum(int(size) for size, _ in removed),
+        )
+
+    def forget(self) -> None:
+        """What was seen a moment ago is no longer so."""
+        self._ready.clear()
+        self._told.clear()
+
+
+def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
+    days = seconds // _DAY_SECONDS
+    if days < _OLD_DAYS or "@" in image.name:
+        return ()
+    return (
+        f"image {image.text} was converted {days} days ago; should its tag name something newer "
+        f"now, remove {cached}, or give the image by digest (name@sha256:…)",
+    )

@@ -1,0 +1,75 @@
+"""Logs of all attempts as one, read in pieces by offset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.slurm.remote import Section
+
+_STREAM = re.compile(r"[0-9_]+\.(?:out|err)")
+_LABEL = re.compile(rb"^ *(\d+): ", re.MULTILINE)
+
+
+def parse_cursor(cursor: str) -> dict[str, int]:
+    """Offsets by stream: `<Slurm's id>.out`."""
+    offsets: dict[str, int] = {}
+    for part in filter(None, cursor.split(",")):
+        name, _, offset = part.partition("=")
+        if not _STREAM.fullmatch(name) or not offset.isdigit():
+            raise ValidationError(f"{cursor!r} is not a cursor of a SLURM log")
+        offsets[name] = int(offset)
+    return offsets
+
+
+def format_cursor(offsets: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={offset}" for name, offset in offsets.items())
+
+
+def chunk_of(
+    sections: list[Section],
+    known: Mapping[str, int],
+    *,
+    tail: int | None,
+    labelled: bool,
+    flush: bool,
+) -> LogChunk:
+    """Lines of one read, files in the order of the attempts, output before errors."""
+    offsets = dict(known)
+    lines: list[LogLine] = []
+    more = False
+    for section in sections:
+        if section.name != "stream":
+            continue
+        name, start, size = section.words.split()
+        position = int(start)
+        offsets.setdefault(name, position)
+        rest = section.data
+        while rest:
+            line, newline, after = rest.partition(b"\n")
+            if not newline and not flush and position + len(rest) >= int(size):
+                break  # it may still grow
+            position += len(line) + len(newline)
+            offsets[name] = position
+            lines.append(LogLine(_text(line, labelled=labelled), format_cursor(offsets)))
+            rest = after
+        offsets[name] = position
+        more = more or int(start) + len(section.data) < int(size)
+    if tail is not None and not known:
+        lines = lines[len(lines) - tail :] if tail else []
+    return LogChunk(tuple(lines), more, format_cursor(offsets) or "")
+
+
+def relabel(text: str, *, labelled: bool) -> str:
+    """The ranks of a log as explanations name them."""
+    if not labelled:
+        return text
+    return _LABEL.sub(rb"[rank \1] ", text.encode()).decode("utf-8", "replace")
+
+
+def _text(line: bytes, *, labelled: bool) -> str:
+    if labelled:
+        line = _LABEL.sub(rb"[rank \1] ", line, count=1)
+    return line.decode("utf-8", "replace")

@@ -1,0 +1,195 @@
+"""Keywords of `create_job` on SLURM, each checked before it can reach a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+
+# What Slurm's own words are made of. Nothing here can end a directive or begin another.
+_WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:;@+*/&|()\[\]=?%!-]*")
+_EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=\S[^\n\r]*)?")
+_PATH = re.compile(r"/[A-Za-z0-9_./+@=-]*")
+
+# Settled by us: a second value would make two truths of one.
+PROTECTED = frozenset(
+    [
+        "array",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "gres",
+        "gpus",
+        "gpus-per-node",
+        "job-name",
+        "output",
+        "error",
+        "open-mode",
+        "export",
+        "requeue",
+        "no-requeue",
+        "signal",
+        "time",
+        "chdir",
+        "wrap",
+        "parsable",
+        "hold",
+        "comment",
+        "input",
+        "cpus-per-task",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+        "reservation",
+        "nodelist",
+        "exclude",
+        "dependency",
+        "mail-user",
+        "mail-type",
+        "mem",
+        "exclusive",
+        "wait-all-nodes",
+    ]
+)
+
+
+def check_words(where: str, value: Any) -> str:
+    """One of Slurm's own words: a partition, an account, a list of nodes."""
+    text = check_text(where, value)
+    if not _WORDS.fullmatch(text):
+        raise ValidationError(
+            f"{where}: {text!r} cannot be a value for Slurm: letters, digits and "
+            "_ . , : ; @ + * / & | ( ) [ ] = ? % ! - only, without spaces"
+        )
+    return text
+
+
+def _check_hours(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10_000:
+        raise ValidationError(f"{where}: {value!r} is not a number of hours above 0")
+    return float(value)
+
+
+def _check_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{where}: expected True or False, got {value!r}")
+    return value
+
+
+def _check_memory(where: str, value: Any) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not re.fullmatch(r"\d+[KMGT]?", text):
+        raise ValidationError(f"{where}: {value!r} is not a size for Slurm, such as 64G (0 is all)")
+    return text
+
+
+def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
+    """Folders of the cluster that the container sees, beside SLURM_CONTAINER_MOUNTS."""
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part]
+    elif isinstance(value, (Mapping, Mount)):
+        value = [value]
+    if not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected a list of mounts such as ['/data:/data:ro']")
+    return tuple(_check_mount(f"{where}[{n}]", item) for n, item in enumerate(value))
+
+
+def _check_mount(where: str, value: Any) -> Mount:
+    if isinstance(value, str):
+        for scheme in ("lustre://", "slurm://"):
+            value = "/" + value.removeprefix(scheme).lstrip("/") if scheme in value else value
+    mount = Mount.parse(value, where)
+    for part in (mount.source, mount.target):
+        if "://" in part:
+            raise ValidationError(
+                f"{where}: {part} is not a folder of the cluster; give its absolute path there"
+            )
+        if not _PATH.fullmatch(part) or ".." in part.split("/"):
+            raise ValidationError(
+                f"{where}: {part!r} must be an absolute path of letters, digits and _ . / + @ = -"
+            )
+    return mount
+
+
+def _check_extras(where: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected a list such as ['--switches=1', '--spread-job']")
+    found = []
+    for number, item in enumerate(value):
+        text = check_text(f"{where}[{number}]", item).removeprefix("#SBATCH ").strip()
+        match = _EXTRA.fullmatch(text)
+        if not match:
+            raise ValidationError(
+                f"{where}[{number}]: {item!r} is not an sbatch option like --name=value"
+            )
+        if match[1] in PROTECTED:
+            raise ValidationError(
+                f"{where}[{number}]: --{match[1]} is set by the SDK; use the keyword for it"
+            )
+        found.append(text)
+    return tuple(found)
+
+
+_DETAILS: dict[str, Callable[[str, Any], str]] = {
+    "backend_type": one_of("slurm"),
+    "partition": check_words,
+    "cluster_name": check_words,
+}
+
+
+def _check_details(where: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValidationError(f"{where}: expected {{'backend_type': 'slurm', 'partition': …}}")
+    unknown = sorted(set(value) - set(_DETAILS))
+    if unknown:
+        raise ValidationError(
+            f"{where}.{unknown[0]}: not known here; there are {', '.join(_DETAILS)} "
+            "(slurm_metadata is written by the SDK once Slurm has answered)"
+        )
+    return {name: _DETAILS[name](f"{where}.{name}", item) for name, item in value.items() if item}
+
+
+def _check_roles(where: str, value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not value:
+        raise ValidationError(f"{where}: expected {{'policy': 2, 'rollout': 1}}")
+    return {
+        check_words(f"a key of {where}", name): check_positive(f"{where}.{name}", count)
+        for name, count in value.items()
+    }
+
+
+OPTIONS = (
+    Option("partition", "partitions, by comma; default: SLURM_PARTITION", check_words),
+    Option("account", "account to charge; default: SLURM_ACCOUNT", check_words),
+    Option("qos", "quality of service", check_words),
+    Option("constraint", "features that nodes must have", check_words),
+    Option("reservation", "run inside this reservation", check_words),
+    Option("nodelist", "on these nodes", check_words),
+    Option("exclude", "not on these nodes", check_words),
+    Option("dependency", "start when other jobs of Slurm allow it: 'afterok:123'", check_words),
+    Option("time_hours", "wall time of an attempt; default: SLURM_TIME_HOURS", _check_hours),
+    Option("cpus_per_task", "processors per node", check_positive),
+    Option("memory", "memory per node, such as 64G; '0' is all of it", _check_memory),
+    Option("exclusive", "whole nodes; default: when all their GPUs are asked for", _check_switch),
+    Option("requeue", "Slurm may requeue the job; default: SLURM_USE_REQUEUE", _check_switch),
+    Option("mail_user", "where Slurm reports; default: SLURM_MAIL_USER", check_words),
+    Option("mounts", "folders of the cluster: 'source[:target[:ro|rw]]', Mount", check_mounts, ()),
+    Option(
+        "roles",
+        "how many nodes have which role, in order: {'policy': 2, 'rollout': 1}; the first node is "
+        "the controller, too",
+        _check_roles,
+    ),
+    Option("container_workdir", "working directory; default: the image's", check_text),
+    Option("sbatch_extra", "further sbatch options, verbatim: ['--switches=1']", _check_extras, ()),
+    Option(
+        "backend_details",
+        "{'backend_type': 'slurm', 'partition': …, 'cluster_name': …}",
+        _check_details,
+    ),
+)

@@ -1,0 +1,278 @@
+"""From a request to the files of a job and what is said about them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tao_sdk import settings
+from tao_sdk.bundle.recognition import carries_runner
+from tao_sdk.errors import UnsupportedError, ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.backend import Artefact, JobIdentity
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.slurm import batch_script as text
+from tao_sdk.platforms.slurm import containers, directives, shape
+from tao_sdk.platforms.slurm.cluster import Cluster
+from tao_sdk.platforms.slurm.facts import Facts, choose_runtime
+from tao_sdk.platforms.slurm.images import Image, parse_image
+from tao_sdk.platforms.slurm.layout import JobLayout
+from tao_sdk.platforms.staged_data import runner_settings, stop_seconds
+
+_LOCAL = ("file://",)
+_EMPTY_FOLDERS = ("slurm-logs", "claims")
+
+
+class Staged(NamedTuple):
+    """The files of a job, by name in its folder, and what they were made from."""
+
+    layout: JobLayout
+    shape: shape.Shape
+    directives: tuple[str, ...]
+    image: Image | None
+    cached: str
+    runtime: str
+    files: Mapping[str, str]
+    secret: Mapping[str, str]
+    """Files that hold secrets: never shown."""
+
+    def __repr__(self) -> str:
+        return f"Staged({self.layout.job_id})"
+
+    def archive(self) -> bytes:
+        """All of them as one stream."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            self.add_to(archive)
+        return buffer.getvalue()
+
+    def add_to(self, archive: tarfile.TarFile, prefix: str = "") -> None:
+        """Private, whatever the umask over there."""
+        contents = {**self.files, **self.secret}
+        for folder in (*sorted({name.partition("/")[0] for name in contents}), *_EMPTY_FOLDERS):
+            member = tarfile.TarInfo(prefix + folder)
+            member.type, member.mode = tarfile.DIRTYPE, 0o700
+            archive.addfile(member)
+        for name, content in contents.items():
+            data = content.encode()
+            member = tarfile.TarInfo(prefix + name)
+            member.size, member.mode = len(data), 0o600
+            archive.addfile(member, io.BytesIO(data))
+
+
+def stage(
+    request: JobRequest, identity: JobIdentity, cluster: Cluster, facts: Facts, cache: str
+) -> Staged:
+    """Everything that submitting this job would put on the cluster. `cache` is for images."""
+    layout = JobLayout(cluster.base, identity.job_id)
+    wanted = shape.shape_of(request, cluster)
+    partition = directives.partition_of(request, cluster)
+    shape.check_wall_time(partition, wanted.time_minutes, facts.partitions)
+    _check_cluster_name(request, facts)
+    image = parse_image(request.image) if request.image else None
+    runtime = choose_runtime(cluster.runtime, facts) if image else "none"
+    if image and runtime == "none":
+        raise ValidationError(
+            "image: SLURM_CONTAINER_RUNTIME=none runs commands on the nodes as they are: leave the "
+            "image out, or choose pyxis, enroot or apptainer"
+        )
+    cached = _cached(image, runtime, cache)
+    lines = directives.directives(
+        request,
+        cluster,
+        wanted,
+        name=identity.name,
+        folder=layout.job_dir,
+        whole_memory=is_cosmos(request),
+    )
+    values = _environment(request, cluster)
+    tasks = containers.run_tasks(
+        runtime,
+        image,
+        cached,
+        containers.all_mounts(
+            _site_mounts(cluster, facts) if image else (), request.options["mounts"], cluster.base
+        ),
+        sorted({*values, "TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_API_RESULTS_DIR"}),
+        wanted,
+        task=f"{layout.job_dir}/{layout.task}",
+    )
+    script = text.batch_script(
+        lines,
+        layout,
+        identity.token,
+        wanted,
+        tasks,
+        may_requeue=directives.may_requeue(request, cluster),
+        stop_seconds=stop_seconds(request.command),
+    )
+    files = {
+        layout.sbatch: script,
+        layout.task: text.task_script(
+            layout, wanted, _roles(request, wanted.nodes), _directory(request, layout)
+        ),
+        layout.entrypoint: f"{request.command}\n",
+        layout.specs: text.compact(dict(request.specs)),
+        layout.env_names: text.compact(sorted(values)),
+        layout.meta: text.compact(
+            {"job_id": identity.job_id, "image": request.image, "results": layout.results}
+        ),
+    }
+    secret = {layout.env: text.environment_script(values)}
+    return Staged(layout, wanted, tuple(lines), image, cached, runtime, files, secret)
+
+
+def is_cosmos(request: JobRequest) -> bool:
+    return request.network_arch.lower().replace("_", "-") == "cosmos-rl"
+
+
+def _directory(request: JobRequest, layout: JobLayout) -> str:
+    """Where the command starts: as asked, or where the image says; without one in its results."""
+    return request.options["container_workdir"] or ("" if request.image else layout.results)
+
+
+def _roles(request: JobRequest, nodes: int) -> list[str]:
+    """The role of each node; Cosmos-RL on several nodes has only policies unless told otherwise."""
+    asked = request.options["roles"]
+    if asked is None:
+        return ["policy"] * nodes if is_cosmos(request) and nodes > 1 else []
+    if nodes == 1:
+        raise ValidationError(
+            "roles: a job on one node has none; they are for several (num_nodes=)"
+        )
+    roles = [name for name, count in asked.items() for _ in range(count)]
+    if len(roles) != nodes:
+        raise ValidationError(f"roles: they are for {len(roles)} nodes, and the job has {nodes}")
+    return roles
+
+
+def _site_mounts(cluster: Cluster, facts: Facts) -> list[Mount]:
+    """The folders that every container sees, as far as this cluster has them."""
+    missing = [mount.source for mount in cluster.mounts if mount.source not in facts.mounts]
+    if missing and settings.lookup("SLURM_CONTAINER_MOUNTS"):
+        raise ValidationError(
+            f"SLURM_CONTAINER_MOUNTS: {missing[0]} is not there, seen from the login host"
+        )
+    return [mount for mount in cluster.mounts if mount.source not in missing]
+
+
+def _cached(image: Image | None, runtime: str, cache: str) -> str:
+    if image is None or image.is_path or runtime not in ("pyxis", "enroot"):
+        return ""
+    if not cache:
+        if runtime == "enroot":
+            raise ValidationError(
+                "image: Enroot without Pyxis starts squashfs files only: SLURM_USE_SQSH=true has "
+                "them made, or give the path of one"
+            )
+        return ""
+    return f"{cache}/{image.cache_name}"
+
+
+def _check_cluster_name(request: JobRequest, facts: Facts) -> None:
+    asked = (request.options["backend_details"] or {}).get("cluster_name")
+    if asked and asked != facts.name:
+        raise ValidationError(
+            f"backend_details.cluster_name: {asked!r} is asked for, and the login host belongs to "
+            f"{facts.name!r}"
+        )
+
+
+def _environment(request: JobRequest, cluster: Cluster) -> dict[str, str]:
+    """What the job finds set, beside what its batch script knows only then. Holds secrets."""
+    defaults = {
+        "HF_HOME": f"{cluster.base}/.cache/huggingface",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NCCL_DEBUG": "INFO",
+        "LOGLEVEL": "INFO",
+    }
+    own = {name: on_cluster(secret.reveal()) for name, secret in request.env.items()}
+    return {
+        **defaults,
+        **runner_settings(request.command),
+        **settings.injected_credentials(),
+        **own,
+    }
+
+
+def on_cluster(value: str) -> str:
+    """`slurm://` and `lustre://` addresses as the paths that they are."""
+    for scheme in ("slurm://", "lustre://"):
+        if value.startswith(scheme):
+            return "/" + value.removeprefix(scheme).lstrip("/")
+    return value
+
+
+def cluster_path(where: str, path: str) -> str:
+    """A path of the cluster in any accepted form; local addresses are refused."""
+    if path.startswith(_LOCAL):
+        raise ValidationError(
+            f"{where}: {path} is a file of this machine, which the cluster's nodes cannot see: "
+            "copy it to shared storage and give lustre:///absolute/path"
+        )
+    found = on_cluster(path)
+    if not found.startswith("/") or "://" in found:
+        raise ValidationError(
+            f"{where}: {path!r} is not a path of the cluster: give lustre:///absolute/path"
+        )
+    if "\n" in found or "\0" in found:
+        raise ValidationError(f"{where}: {path!r}: a path of one line, please")
+    return found
+
+
+class Data(NamedTuple):
+    """What the runner in a command will want from outside."""
+
+    paths: tuple[tuple[str, str], ...] = ()
+    """(where it was asked for, path on the cluster): must be there before the launch."""
+    remote: tuple[str, ...] = ()
+
+
+def data_of(request: JobRequest) -> Data:
+    """The inputs that a packed command declares."""
+    if not carries_runner(request.command):
+        return Data()
+    from tao_sdk.bundle.command import payload_of
+
+    payload = payload_of(request.command)
+    paths = []
+    for _, path, where in payload["links"]:
+        if "file://" in where:
+            cluster_path(where.rpartition(": ")[0] or "inputs", where.rpartition(": ")[2])
+        paths.append((where, cluster_path(where, path)))
+    return Data(tuple(paths), tuple(item["uri"] for item in payload["inputs"]))
+
+
+def artefacts(staged: Staged) -> tuple[Artefact, ...]:
+    """What a plan shows: every file that holds no secret, in the order in which they matter."""
+    shown = (staged.layout.sbatch, staged.layout.entrypoint, staged.layout.task)
+    names = [*shown, *(name for name in staged.files if name not in shown)]
+    return tuple(Artefact(name, staged.files[name]) for name in names)
+
+
+def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
+    """What somebody should know before launching."""
+    found = []
+    for uri in data.remote:
+        if uri.startswith("s3://"):
+            found.append(
+                f"{uri} is downloaded while the job's GPUs idle, and a site may end such jobs: "
+                "stage large data on the cluster and use lustre:///…"
+            )
+    if not facts.accounting:
+        found.append("this cluster keeps no accounting: ends are known from the job's own record")
+    if not facts.base_writable:
+        found.append(
+            f"{staged.layout.base} cannot be written by you: set SLURM_BASE_RESULTS_DIR to a "
+            "shared folder of yours"
+        )
+    return tuple(found)
+
+
+def refuse_impossible(request: JobRequest) -> None:
+    """What this platform cannot do, said before anything is asked."""
+    if not request.image and request.options["mounts"]:
+        raise UnsupportedError("mounts: without an image the job sees the node's own folders")

@@ -1,0 +1,66 @@
+# The state of many jobs in one go. A table follows: job id, folder, results folder, Slurm's id,
+# cluster.
+table=$(cat)
+if ! queue=$(squeue -h -r -u "$me" -t all -o '%i|%T|%r|%S|%N|%j' 2>&1); then
+  mark unreachable "$queue"; exit
+fi
+mark queue; printf '%s\n' "$queue" | grep -F '|tao-'
+# The files of those that are not in the queue (any more), or have ended in it. A number may have
+# been given out again: it means something only for tasks of arrays, whose name is the array's.
+gone=$(
+  { printf '%s\n' "$queue"; echo; printf '%s\n' "$table"; } | awk '
+    BEGIN { FS = "|" }
+    !jobs && $0 == "" { jobs = 1; FS = "[ \t]+"; next }
+    !jobs && $2 ~ /^(PENDING|RUNNING|CONFIGURING|COMPLETING|SUSPENDED|STOPPED|RESIZING|REQUEUED|REQUEUE_HOLD|REQUEUE_FED|SPECIAL_EXIT|SIGNALING|STAGE_OUT)$/ {
+      if ($6 ~ /^tao-array-/) alive[$1] = 1; else alive[$6] = 1
+      next
+    }
+    jobs && $0 != "" && !(("tao-job-" $1) in alive) && !(($4) in alive) { print }
+  '
+)
+ids= unsure=
+[ -z "$gone" ] || here=$(cluster_name)
+while read -r job_id job_dir results _ cluster; do
+  [ -n "$job_id" ] || continue
+  # Nobody can judge a job from another cluster, or without its shared folder (not mounted, say).
+  [ "$cluster" = "$here" ] || { mark away "$job_id it is on cluster $cluster, and this is $here"; continue; }
+  [ -d "${job_dir%/*}" ] || { mark away "$job_id ${job_dir%/*} is not there"; continue; }
+  mark job "$job_id"
+  [ ! -e "$job_dir/canceled" ] || mark canceled
+  id= code=
+  if [ -r "$job_dir/submissions" ]; then
+    mark submissions; cat "$job_dir/submissions"
+    while read -r _ id _; do ids=$ids,$id; done < "$job_dir/submissions"
+  fi
+  for claim in "$job_dir"/claims/*; do
+    [ -r "$claim/owner" ] || continue
+    owner= code=; read -r owner < "$claim/owner"
+    case $owner in [0-9]*) ids=$ids,$owner; id=$owner;; esac
+    [ ! -r "$claim/exit" ] || read -r code < "$claim/exit"
+    limit=no; [ ! -e "$claim/walltime" ] || limit=yes
+    stopped=no; [ ! -e "$claim/canceled" ] || stopped=yes
+    mark claim "${claim##*/} ${owner:-nobody} ${code:--} $limit $stopped"
+  done
+  # It may not have left a word, or the one that it left may be about the attempt before.
+  if [ -z "$code" ] || printf '%s\n' "$queue" | grep -q "^$id|FAILED|"; then unsure="$unsure $id"; fi
+  for record in "$results"/tao_result.json "$results"/tao_result.*.json; do
+    [ -f "$record" ] || continue
+    mark record; head -c 65536 "$record"
+  done
+  # Programs write it into the results, or one folder below; the newest one counts.
+  status=$(ls -t "$results"/status.json "$results"/*/status.json 2>/dev/null | head -n 1)
+  [ -z "$status" ] || { mark status; tail -c 65536 "$status" | grep . | tail -n 1; }
+done <<END
+$gone
+END
+mark end-of-jobs
+[ -n "$ids" ] || exit
+mark accounting
+if sacct -X -n -P -j "${ids#,}" -o JobID,JobName,State,ExitCode,Start,End,NodeList 2>/dev/null; then
+  # Accounting lags behind the controller, which matters where the job itself left no word.
+  for id in $unsure; do
+    mark controller; scontrol -o show job "$id" 2>/dev/null
+  done
+else
+  mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
+fi

@@ -1,0 +1,41 @@
+# Hand a job to Slurm again. Whoever takes the right to do so first does; a right whose taker died
+# before sbatch answered is taken over after two minutes. Should two submit after all, the claim
+# that each attempt makes lets one of them run.
+mask=$(umask); umask 077
+script=$job_dir/sbatch/job_$job_id.sbatch
+right=$job_dir/claims/$token.$number.sbatch
+note() { echo "$number $1 $cause $exclude" >> "$job_dir/submissions"; }
+[ ! -e "$job_dir/unwanted" ] || { mark unwanted; exit; }
+if ! mkdir "$right" 2>/dev/null; then
+  if grep -q "^$number " "$job_dir/submissions" || [ -z "$(find "$right" -maxdepth 0 -mmin +2)" ]; then
+    mark busy; exit
+  fi
+  # Its sbatch may have worked all the same.
+  queue=$(squeue -h -u "$me" -n "$name" -o %i 2>&1) || { mark busy; exit; }
+  [ -z "$queue" ] || { note "${queue%%[!0-9]*}"; mark busy; exit; }
+  mv -T "$right" "$right.$nonce" 2>/dev/null && mkdir "$right" 2>/dev/null || { mark busy; exit; }
+fi
+
+# What is said here replaces what the script says: whom its user kept away from is kept away from.
+# Somebody who wants certain nodes gets them, bad ones included.
+own=$(sed -n 's/^#SBATCH --exclude=//p' "$script")
+! grep -q '^#SBATCH --nodelist=' "$script" || exclude=
+hand_over() {
+  set -- --parsable "--export=ALL,TAO_SUBMISSION=$number" "--begin=now+$pause" \
+    ${exclude:+"--exclude=${own:+$own,}$exclude"} "$script"
+  answer=$(umask "$mask"; sbatch "$@" 2>"$job_dir/sbatch/said")
+}
+# Then nobody knows whether the controller has it: the right stays taken until somebody finds out.
+in_doubt() { grep -qE 'Socket timed out|Unable to contact|Connection refused' "$job_dir/sbatch/said"; }
+if ! hand_over && ! in_doubt && [ -n "$exclude" ]; then
+  # Better on a bad node than on none.
+  exclude=; hand_over
+fi
+if [ -z "$answer" ]; then
+  if in_doubt; then mark doubtful; else rmdir "$right"; mark refused; fi
+  cat "$job_dir/sbatch/said"; exit
+fi
+id=${answer%%;*}
+note "$id"
+[ ! -e "$job_dir/unwanted" ] || { scancel "$id"; mark unwanted; exit; }
+mark submitted "$id"

@@ -1,0 +1,85 @@
+"""Programs for the login host, and what they answer: pure.
+
+A program is portable shell (`programs/`). Its variables are assigned before it, quoted; a table or
+an archive may follow it on its input. It answers in sections, each introduced by a line with a
+word that was made up for this one call, so that noise of login scripts can be told apart; and a
+last one says that the answer is whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_PROGRAMS = Path(__file__).parent / "programs"
+END = "end-of-answer"
+"""The name of the last section, which says that the answer is whole."""
+
+
+class Section(NamedTuple):
+    """A part of an answer: its name, what was said beside the name, and its text."""
+
+    name: str
+    words: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+class Call(NamedTuple):
+    """A program, ready to be sent."""
+
+    nonce: str
+    source: bytes
+
+    @property
+    def command(self) -> str:
+        """What the login shell is told, whichever shell it is: read the program, then run it.
+
+        `head` takes exactly so many bytes; the rest of the input is the program's own.
+        """
+        return f"exec /bin/sh -c 'eval \"$(head -c {len(self.source)})\"'"
+
+    @property
+    def mark(self) -> bytes:
+        """What every section begins with."""
+        return f"\n@{self.nonce} ".encode()
+
+    def sections(self, answer: bytes) -> list[Section] | None:
+        """The answer in parts; None when it is not whole."""
+        parts = (b"\n" + answer).split(self.mark)[1:]
+        found = []
+        for part in parts:
+            head, _, data = part.partition(b"\n")
+            name, _, words = head.decode("utf-8", "replace").partition(" ")
+            found.append(Section(name, words, data))
+        if not found or found[0].name != "begin" or found[-1].name != END:
+            return None
+        return found[1:-1]
+
+
+def call(program: str, variables: Mapping[str, str]) -> Call:
+    """A program of ours with its variables."""
+    nonce = secrets.token_hex(8)
+    assigned = "".join(
+        f"{name}={shlex.quote(value)}\n" for name, value in {"nonce": nonce, **variables}.items()
+    )
+    # In a shell of its own, so that a program may stop early and the end is said all the same.
+    source = f"{assigned}{_read('prelude')}(\n{_read(program)}\n)\nmark {END}\n"
+    return Call(nonce, source.encode())
+
+
+def table(rows: Iterable[Iterable[str]]) -> bytes:
+    """Rows for a program's input; no value may hold white space."""
+    return "".join(" ".join(row) + "\n" for row in rows).encode()
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (_PROGRAMS / f"{name}.sh").read_text(encoding="utf-8")

@@ -1,0 +1,68 @@
+"""What the login host says about entries of results, read into entries: pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from pathlib import PurePosixPath
+
+from tao_sdk.results.sources import PERMISSIONS, Entry, Kind
+
+RECORD = r"\0%m\0%s\0%T@\0%p\0%l\0"
+"""What is told of an entry after the letter of its type: for `find -printf`."""
+
+_FIELDS = 6
+# find's letters; "x" is ours, for what its reader has no right to.
+_KINDS = {b"f": Kind.FILE, b"d": Kind.FOLDER, b"l": Kind.LINK, b"x": Kind.UNREADABLE}
+_PROBLEMS = {
+    Kind.UNREADABLE: "Permission denied on the cluster",
+    Kind.UNFIT: "neither a file nor a folder",
+}
+
+
+def names_of(paths: Iterable[str]) -> bytes:
+    """Paths of the results for a program's input; none can be taken for an option."""
+    return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
+
+
+def path_of(name: bytes) -> str:
+    return os.fsdecode(name.removeprefix(b"./"))
+
+
+def parse_entries(data: bytes) -> list[Entry]:
+    """Everything that was told of; the targets of links are as they are."""
+    fields = data.split(b"\0")
+    starts = range(0, len(fields) - _FIELDS + 1, _FIELDS)
+    return [_entry(*fields[start : start + _FIELDS]) for start in starts]
+
+
+def still_there(path: str, now: Mapping[str, Entry]) -> Entry | None:
+    """A file as it is now, or the folder above it that is locked; None when it is gone.
+
+    What is found behind a link that took the place of a folder is not that file.
+    """
+    for folder in reversed(PurePosixPath(path).parents):
+        above = now.get(str(folder))
+        if above is not None and above.kind is Kind.UNREADABLE:
+            return above
+        if above is None or above.kind is not Kind.FOLDER:
+            return None
+    return now.get(path)
+
+
+def _entry(
+    letter: bytes, mode: bytes, size: bytes, time: bytes, name: bytes, target: bytes
+) -> Entry:
+    path, kind = path_of(name), _KINDS.get(letter, Kind.UNFIT)
+    if path.startswith("/") or ".." in path.split("/"):
+        return Entry(path, Kind.UNFIT, problem="its name leads out of the results")
+    return Entry(
+        path,
+        kind,
+        size=int(size) if kind is Kind.FILE else 0,
+        mtime_ns=int(Decimal(time.decode()) * 10**9),
+        mode=int(mode, 8) & PERMISSIONS,
+        target=os.fsdecode(target),
+        problem=_PROBLEMS.get(kind, ""),
+    )

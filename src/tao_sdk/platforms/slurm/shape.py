@@ -1,0 +1,102 @@
+"""How many nodes, GPUs, processors and hours: the rules of the seeds, pure."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.slurm.cluster import Cluster
+
+# The packaged partitions are four-hour queues; no cluster has to be asked about them.
+PACKAGED_PARTITIONS = frozenset({"polar", "polar3", "polar4", "grizzly"})
+PACKAGED_LIMIT_HOURS = 4.0
+_LEAD_HOURS = 0.2
+_SHORTEST_HOURS = 0.1
+
+
+class Shape(NamedTuple):
+    """The resources of one attempt."""
+
+    nodes: int
+    gpus_per_node: int
+    cpus_per_task: int
+    exclusive: bool
+    time_minutes: int
+    warn_seconds: int
+    """How long before the wall time the job is told; 0 is never."""
+
+
+def shape_of(request: JobRequest, cluster: Cluster) -> Shape:
+    """What to ask Slurm for."""
+    most = cluster.max_gpus_per_node
+    nodes, gpus = request.num_nodes, request.gpu_count
+    if gpus == -1:
+        gpus = most
+    if gpus > most:
+        if nodes > 1:
+            raise ValidationError(
+                f"gpu_count: {gpus} with num_nodes={nodes}: a node has {most} GPUs "
+                "(SLURM_MAX_GPUS_PER_NODE), and gpu_count is per node; ask for at most that"
+            )
+        nodes, gpus = math.ceil(gpus / most), most
+    hours = request.options["time_hours"] or cluster.time_hours
+    exclusive = request.options["exclusive"]
+    return Shape(
+        nodes=nodes,
+        gpus_per_node=gpus,
+        cpus_per_task=request.options["cpus_per_task"] or _cpus(nodes, gpus, cluster),
+        exclusive=gpus >= most if exclusive is None else exclusive,
+        time_minutes=max(1, math.floor(hours * 60 + 0.5)),
+        warn_seconds=_warning(hours, cluster, own=bool(request.options["time_hours"])),
+    )
+
+
+def _cpus(nodes: int, gpus: int, cluster: Cluster) -> int:
+    if nodes == 1 and gpus > 1:
+        return min(cluster.cpus_per_task * gpus, cluster.max_cpus_per_task)
+    return cluster.cpus_per_task
+
+
+def _warning(hours: float, cluster: Cluster, *, own: bool) -> int:
+    """Seconds between the warning and the end of the wall time."""
+    if not cluster.warn_before_limit:
+        return 0
+    # A time-out of the environment belongs to the wall time of the environment.
+    warned = None if own else cluster.timeout_hours
+    if warned is None:
+        warned = max(_SHORTEST_HOURS, hours - _LEAD_HOURS)
+    return max(0, round((hours - warned) * 3600))
+
+
+def check_wall_time(partitions: str, minutes: int, known: dict[str, int | None]) -> None:
+    """Refuse a wall time that none of the partitions grants.
+
+    `known` has the limits in minutes of the cluster's partitions; None is unlimited.
+    """
+    names = partitions.split(",")
+    unknown = [name for name in names if known and name not in known]
+    if unknown and len(unknown) == len(names):
+        raise ValidationError(
+            f"partition: this cluster has no {' nor '.join(unknown)}; it has "
+            f"{', '.join(sorted(known))}. Set SLURM_PARTITION or partition="
+        )
+    limits = [_limit(name, known) for name in names if name not in unknown]
+    if any(limit is None for limit in limits):
+        return
+    longest = max((limit for limit in limits if limit is not None), default=minutes)
+    if minutes > longest:
+        raise ValidationError(
+            f"time_hours: {minutes / 60:g} h is more than partition {partitions} grants "
+            f"({longest / 60:g} h): ask for less (SLURM_TIME_HOURS, time_hours=), or for a "
+            "partition with longer jobs"
+        )
+
+
+def _limit(name: str, known: dict[str, int | None]) -> int | None:
+    asked = known.get(name)
+    if name not in PACKAGED_PARTITIONS:
+        return asked
+    packaged = int(PACKAGED_LIMIT_HOURS * 60)
+    return packaged if asked is None else min(asked, packaged)

@@ -1,0 +1,247 @@
+"""From what Slurm and the job's files say to the state of a job: pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from tao_sdk.models import JobState
+from tao_sdk.platforms.slurm.answers import ALIVE, Answer, Claim, Ended, JobFiles, QueueRow
+
+_Row = TypeVar("_Row", QueueRow, Ended)
+_MAPPED = {
+    "PENDING": JobState.PENDING,
+    "CONFIGURING": JobState.PENDING,
+    "RESIZING": JobState.PENDING,
+    "REQUEUED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "REQUEUE_FED": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "RUNNING": JobState.RUNNING,
+    "COMPLETING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "SUSPENDED": JobState.PAUSED,
+    "STOPPED": JobState.PAUSED,
+    "COMPLETED": JobState.COMPLETE,
+    "CANCELLED": JobState.CANCELED,
+    "PREEMPTED": JobState.CANCELED,
+    "REVOKED": JobState.CANCELED,
+    "FAILED": JobState.ERROR,
+    "BOOT_FAIL": JobState.ERROR,
+    "DEADLINE": JobState.ERROR,
+    "OUT_OF_MEMORY": JobState.ERROR,
+    "NODE_FAIL": JobState.ERROR,
+    "TIMEOUT": JobState.ERROR,
+}
+
+# Why a job waits, in words; Slurm's own word follows in brackets.
+_REASONS = {
+    "Resources": "waiting for free nodes",
+    "Priority": "waiting behind jobs of higher priority",
+    "Dependency": "waiting for other jobs",
+    "DependencyNeverSatisfied": "its dependency can never be satisfied: cancel it",
+    "BeginTime": "waiting for its start time (after a requeue, or between retries)",
+    "JobHeldUser": "held by its user: scontrol release it",
+    "JobHeldAdmin": "held by an administrator: ask your site",
+    "Licenses": "waiting for licences",
+    "ReqNodeNotAvail": "the nodes it needs are down, drained or reserved",
+    "Reservation": "waiting for its reservation",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition takes no jobs at present",
+    "PartitionTimeLimit": "asks for more time than its partition grants: it will never start",
+    "PartitionNodeLimit": "asks for more nodes than its partition grants: it will never start",
+    "PartitionConfig": "asks for more than its partition grants: it will never start",
+    "AssocGrpGRES": "its account uses all the GPUs it may",
+    "AssocMaxJobsLimit": "its account runs as many jobs as it may",
+    "AssocGrpCpuLimit": "its account uses all the processors it may",
+    "QOSMaxJobsPerUserLimit": "you run as many jobs as the QOS lets you",
+    "QOSMaxGRESPerUser": "you use all the GPUs that the QOS grants a user",
+    "QOSGrpGRES": "the QOS has no GPUs left",
+    "QOSMaxCpuPerUserLimit": "you use all the processors that the QOS grants a user",
+    "NodeDown": "a node it needs is down",
+    "BadConstraints": "no node has what it asks for: it will never start",
+    "Prolog": "its nodes are being prepared",
+    "launch failed requeued held": "its launch failed and Slurm holds it: look at the node",
+    "JobLaunchFailure": "its launch failed; it was requeued",
+    "None": "queued",
+}
+
+# Requeued, and not to start by itself.
+_HELD = {
+    "REQUEUE_HOLD": "requeued and held: scontrol release it",
+    "SPECIAL_EXIT": "requeued in a special state and held: scontrol release it",
+}
+
+# Ends that leave no exit code of the program.
+_WITHOUT_CODE = frozenset(
+    ["NODE_FAIL", "BOOT_FAIL", "CANCELLED", "PREEMPTED", "REVOKED", "DEADLINE"]
+)
+
+
+class Verdict(NamedTuple):
+    """The state of a job, and what it rests on."""
+
+    state: JobState | None
+    """None: neither Slurm nor the job's folder knows it."""
+    message: str = ""
+    exit_code: int | None = None
+    native: str = ""
+    """Slurm's word: FAILED, NODE_FAIL, ..."""
+    nodes: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    slurm_id: str = ""
+    at_limit: bool = False
+    reason: str = ""
+    """For the explanation: what there is to be said beside log and exit code."""
+
+
+def judge(job_id: str, key: str, answer: Answer) -> Verdict:
+    """What is known about one job. `key` is the id under which it was submitted first."""
+    name = f"tao-job-{job_id}"
+    rows = [*answer.queue.get(name, ()), *_tasks(answer.queue, key)]
+    alive = [row for row in rows if row.state in ALIVE]
+    if alive:
+        return _in_queue(alive[-1])
+    files = answer.files.get(job_id)
+    if files is None:
+        return Verdict(None)
+    last = files.last
+    slurm_id = last.id if last else key
+    # A number may have been given out again: the name tells.
+    told = [*answer.ended.get(name, ()), *_tasks(answer.ended, slurm_id)]
+    ended = next((row for row in reversed(told) if row.id == slurm_id), None)
+    for row in rows:
+        # The queue is never behind, accounting often is. But the queue has no exit code.
+        if row.id == slurm_id and (ended is None or ended.state != row.state):
+            ended = Ended(slurm_id, name, row.state, None, 0, "", "", row.nodes)
+    return _ended(ended, files, slurm_id)
+
+
+def _tasks(rows: Mapping[str, list[_Row]], id_: str) -> list[_Row]:
+    """What is said about this task of an array, whose name is the array's."""
+    return [row for row in rows.get(id_, ()) if row.name.startswith("tao-array-")]
+
+
+def _in_queue(row: QueueRow) -> Verdict:
+    state = _MAPPED[row.state]
+    message = ""
+    if state is JobState.PENDING:
+        message = _why_waiting(row)
+    elif state is JobState.RUNNING:
+        what = "ending" if row.state == "COMPLETING" else "running"
+        message = f"{what} on {row.nodes}" if row.nodes else what
+    elif state is JobState.PAUSED:
+        message = f"{row.state.lower()} on {row.nodes}"
+    return Verdict(state, message, native=row.state, nodes=row.nodes, slurm_id=row.id)
+
+
+def _why_waiting(row: QueueRow) -> str:
+    if row.state == "CONFIGURING":
+        return f"its nodes are being prepared ({row.nodes})"
+    if row.state in _HELD:
+        return f"{_HELD[row.state]} ({row.state})"
+    reason = row.reason.strip("()").split(",")[0]
+    known = _REASONS.get(reason)
+    message = f"{known} ({reason})" if known else f"waiting: {row.reason}"
+    if row.start not in ("", "N/A"):
+        message += f"; expected to start at {row.start} (cluster time)"
+    return message
+
+
+def _ended(ended: Ended | None, files: JobFiles, slurm_id: str) -> Verdict:
+    mine = [claim for claim in files.claims if claim.owner == slurm_id]
+    if ended is None or ended.state in ALIVE:
+        # The queue does not have it, so it has ended: accounting lags, or has lost it. What the
+        # batch script left tells how; without it, whoever asks later may be told.
+        last = max(mine, default=None)
+        if last is None or last.exit_code is None:
+            return Verdict(None)
+        return _judged(_by_claim(last, slurm_id), files, last, "the record it left")
+    if ended.restarts is None:
+        return _judged(ended, files, max(mine, default=None), "Slurm")
+    claim = next((claim for claim in mine if claim.restart == ended.restarts), None)
+    verdict = _judged(ended, files, claim, "Slurm")
+    if claim is None and ended.state == "FAILED":
+        # Nothing of ours ran: the node refused it, or has no such user or folder.
+        told = f"{verdict.message}; its batch script did not begin"
+        return verdict._replace(message=told, reason="LAUNCH_FAILED")
+    return verdict
+
+
+def _by_claim(claim: Claim, slurm_id: str) -> Ended:
+    state = "FAILED" if claim.exit_code else "COMPLETED"
+    return Ended(slurm_id, "", state, claim.exit_code, 0, "", "", "")
+
+
+def _judged(ended: Ended, files: JobFiles, claim: Claim | None, source: str) -> Verdict:
+    state = _MAPPED.get(ended.state, JobState.ERROR)
+    code = _code(ended, claim)
+    # Slurm warns before it ends a job: one that then stops by itself has met the limit as well.
+    at_limit = ended.state == "TIMEOUT" or (
+        ended.state == "FAILED" and claim is not None and claim.at_limit
+    )
+    message = _message(ended, code, source, at_limit=at_limit)
+    reason = "TIMEOUT" if at_limit else _reason(ended)
+    failure = _failure_in(files.status_line)
+    if state is JobState.COMPLETE and failure is not None:
+        state = JobState.ERROR
+        message = reason = f"status.json ends with a failure: {failure or 'without a message'}"
+    if files.canceled and (state is not JobState.COMPLETE or (claim and claim.canceled)):
+        # Unless it had ended by itself before it heard of that.
+        state, message = JobState.CANCELED, "cancelled"
+    return Verdict(
+        state,
+        message,
+        None if state is JobState.CANCELED else code,
+        native=ended.state,
+        nodes=ended.nodes,
+        # Slurm's times are local to the cluster and do not say so: our own record's are used.
+        started_at=min((record.started_at for record in files.records), default=""),
+        ended_at=max((record.ended_at for record in files.records), default=""),
+        slurm_id=ended.id,
+        at_limit=at_limit,
+        reason=reason,
+    )
+
+
+def _code(ended: Ended, claim: Claim | None) -> int | None:
+    if ended.state in _WITHOUT_CODE:
+        return None  # nobody waited for the program; an earlier attempt's says nothing
+    if claim is not None and claim.exit_code is not None:
+        return claim.exit_code
+    if ended.state == "COMPLETED" or ended.exit_code:
+        return ended.exit_code
+    # 125 stands for "out of memory" there, and nothing at all for a time-out.
+    return 128 + ended.signal if 0 < ended.signal < 65 else None
+
+
+def _message(ended: Ended, code: int | None, source: str, *, at_limit: bool) -> str:
+    if ended.state == "COMPLETED":
+        return "completed"
+    if ended.state == "CANCELLED":
+        who = f" by user {ended.by}" if ended.by else ""
+        return f"cancelled{who} on the cluster, not by this SDK"
+    said = f"{ended.state}, says {source}"
+    if at_limit:
+        said = f"its wall time was over: {said}"
+    return said if code is None else f"{said}; exit code {code}"
+
+
+def _reason(ended: Ended) -> str:
+    if ended.state in ("FAILED", "COMPLETED"):
+        return ""
+    return f"{ended.state} by {ended.by}" if ended.by else ended.state
+
+
+def _failure_in(status_line: str) -> str | None:
+    """What the last record of TAO's status.json says of a failure; None when it tells of none."""
+    try:
+        record = json.loads(status_line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or str(record.get("status", "")).upper() != "FAILURE":
+        return None
+    return str(record.get("message", ""))
