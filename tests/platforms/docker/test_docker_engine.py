@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from docker_lab import DockerLab, isolate
 
-from lab.docker import private_engine
+from lab.docker import Engine, private_engine
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.conformance import eventually
 
@@ -59,6 +62,71 @@ def test_killed_and_restarted_while_jobs_run(lab: DockerLab) -> None:
     codes = {job_id: sdk.store.get_job(job_id)["exit_code"] for job_id in ids}  # type: ignore[index]
     assert [codes[job_id] for job_id in ids[1::2]] == [n // 4 for n in range(20) if n % 2]
     assert list(followed) == []
+
+
+@contextmanager
+def without_its_disk(engine: Engine) -> Iterator[None]:
+    """The engine as it comes up when what it keeps is on a disk that was not mounted."""
+    data, away = engine.folder / "data", engine.folder / "data.away"
+    engine.stop()
+    data.rename(away)
+    engine.start(LIVE)
+    yield
+    engine.stop()
+    shutil.rmtree(data)
+    away.rename(data)
+    engine.start(LIVE)
+
+
+@pytest.mark.timeout(300)
+def test_an_engine_that_comes_up_without_its_disk(
+    lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its jobs is gone; all are judged rightly when the disk is back."""
+    monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+    until = "while [ ! -e /starts/go ]; do sleep 0.1; done; exit 3"
+    sdk = lab.sdk()
+    without_results = {**lab.job(until), "mounts": [f"{lab.starts}:/starts"]}
+    job, recorded = sdk.create_job(**without_results), sdk.create_job(**lab.job(until))
+    half = lab.start_python(
+        lab.submission_steps()["before the start"]
+        + "\nimport json, sys\nsdk.create_job(**json.loads(sys.argv[1]))",
+        json.dumps(without_results),
+    )
+    half.communicate(timeout=LONG)
+    ids = [job.id, recorded.id]
+    eventually(lambda: {s.status for s in sdk.get_statuses(ids).values()} == {"Running"}, LONG)
+    (lab.starts / "go").touch()
+    for job_id in ids:
+        lab.engine.docker("wait", f"tao-job-{job_id}")
+    with without_its_disk(lab.engine):
+        meanwhile = lab.sdk()
+        for asked in (sdk, meanwhile):
+            for _ in range(2):
+                status = asked.get_job_status(job.id)
+                assert status.status == "Running"
+                assert "cannot reach" in status.message
+                assert "data-root" in status.message
+            assert asked.cancel_job(job.id) is False
+            assert asked.reconcile() == [], "whether it was submitted is not known here"
+        assert meanwhile.get_job_status(recorded.id).status == "Error", "its record is on the mount"
+    for asked in (sdk, meanwhile, lab.sdk()):
+        assert asked.get_job_status(job.id).status == "Error"
+    assert sdk.store.get_job(job.id)["exit_code"] == 3  # type: ignore[index]
+    [left] = [one for one in sdk.list_jobs() if one.id not in ids]
+    assert "never submitted" in left.refresh().message, "now it is known"
+
+
+@pytest.mark.seed("004.2")
+def test_the_first_job_of_an_engine_makes_the_default_network(lab: DockerLab) -> None:
+    form = "{{.Name}}"
+    assert "tao_default" not in lab.engine.docker("network", "ls", "--format", form).split()
+    job = lab.sdk().create_job(**lab.job("true"))
+    assert job.wait(timeout=LONG).status == "Complete"
+    networks = "{{json .NetworkSettings.Networks}}"
+    found = lab.engine.docker("inspect", "-f", networks, f"tao-job-{job.id}")
+    assert list(json.loads(found)) == ["tao_default"]
+    assert "tao_default" in lab.engine.docker("network", "ls", "--format", form).split()
 
 
 def test_without_the_toolkit_the_reason_is_told(lab: DockerLab) -> None:

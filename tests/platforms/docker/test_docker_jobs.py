@@ -178,18 +178,6 @@ class TestStates:
         assert row is not None
         assert "" < row["started_at"] <= row["ended_at"]
 
-    def test_a_job_of_another_daemon_is_not_judged(self, lab: DockerLab) -> None:
-        sdk = lab.sdk()
-        job = sdk.create_job(**lab.job("sleep 600"))
-        eventually(lambda: job.refresh().status == "Running")
-        other = lab.sdk()
-        other.backend.transport.info = {"ID": "another daemon"}  # type: ignore[attr-defined]
-        status = other.get_job_status(job.id)
-        assert status.status == "Running"
-        assert "another Docker daemon" in status.message
-        assert lab.url in status.message
-        assert job.cancel()
-
     def test_replicas(self, lab: DockerLab) -> None:
         """Lesson W24: there was none on the SDK object."""
         sdk = lab.sdk()
@@ -210,7 +198,7 @@ class TestExplanations:
             ("true", {"image": NO_SHELL}, 127, "ERR_IMAGE", "no /bin/sh in the image"),
             ("true", {"image": FOREIGN}, 1, "ERR_IMAGE", "another kind of processor"),
             ("cat /dev/zero | head -c 300m | tail", {"memory": "48m"}, 137, "ERR_OOM", "memory"),
-            ("kill -9 $$", {}, 137, "ERR_OOM", "killed"),
+            ("kill -9 $$", {}, 137, "ERR_UNKNOWN", "killed"),
             ("kill -BUS $$", {}, 135, "", "/dev/shm"),
             ("/etc/passwd", {}, 126, "ERR_PROGRAM", "cannot be executed"),
             ("kill -TERM $$", {}, 143, "", "SIGTERM"),

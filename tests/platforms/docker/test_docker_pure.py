@@ -1,9 +1,8 @@
-"""The pure parts: container config, users, GPUs, states, images, log frames."""
+"""The pure parts: container config, users, GPUs, states, images."""
 
 from __future__ import annotations
 
 import json
-import random
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -11,14 +10,7 @@ import pytest
 
 from tao_sdk.errors import CapacityError, UnknownOptionError, ValidationError
 from tao_sdk.models import JobState
-from tao_sdk.platforms.backend import LogLine
 from tao_sdk.platforms.docker import config, gpus, images, users
-from tao_sdk.platforms.docker.log_frames import (
-    THE_START,
-    LineReader,
-    Message,
-    read_messages,
-)
 from tao_sdk.platforms.docker.options import OPTIONS, check_mounts, check_size
 from tao_sdk.platforms.docker.states import Census, Container, interpret
 from tao_sdk.platforms.gpus.discovery import Gpu
@@ -268,16 +260,17 @@ def test_canceled_and_vanishing() -> None:
 
 
 def test_census_tells_jobs_queue_and_leases_apart() -> None:
-    def entry(**labels: str) -> dict[str, Any]:
-        named = {name.replace("_", "-"): value for name, value in labels.items()}
-        return {"Id": "i", "Names": ["/n"], "State": "created", "Labels": named}
+    def entry(name: str, **labels: str) -> dict[str, Any]:
+        named = {label.replace("_", "-"): value for label, value in labels.items()}
+        return {"Id": "i", "Names": [f"/{name}"], "State": "created", "Labels": named}
 
     census = Census.take(
         [
-            entry(tao_sdk_job_id="a"),
-            entry(tao_sdk_job_id="b", tao_sdk_queued="true"),
-            entry(tao_sdk_job_id="a", tao_sdk_gpu_lease="GPU-0"),
-            entry(),
+            entry("tao-job-a", tao_sdk_job_id="a"),
+            entry("tao-queued-b", tao_sdk_job_id="b", tao_sdk_queued="true"),
+            entry("tao-gpu-0", tao_sdk_job_id="a", tao_sdk_gpu_lease="GPU-0"),
+            entry("made-of-a-job", tao_sdk_job_id="c"),
+            entry("tao-job-"),
         ]
     )
     assert (list(census.jobs), list(census.queued), len(census.leases_of("a"))) == (["a"], ["b"], 1)
@@ -338,70 +331,3 @@ def test_pull_progress() -> None:
     seen = list(images.read_progress("x", [json.dumps(line).encode() for line in lines]))
     assert str(seen[-2]) == "pulling x: 50%, 1 of 2 layers"
     assert (seen[-1].layers_done, seen[-1].done_bytes) == (2, 10)
-
-
-# ---------------------------------------------------------------------- logs
-
-
-def frame(message: Message) -> bytes:
-    time, stream, text = message
-    size = len(time) + 1 + len(text)
-    return bytes([stream, 0, 0, 0]) + size.to_bytes(4, "big") + time + b" " + text
-
-
-def messages(seed: int) -> list[Message]:
-    """A log of a few seconds, standard output and error slightly out of order."""
-    chance = random.Random(seed)
-    moment, made = 1_700_000_000.0, []
-    for number in range(400):
-        moment += chance.choice((0, 0.0001, 0.01, 0.4))
-        early = moment - chance.choice((0, 0, 0.003))
-        second, part = divmod(early, 1)
-        stamp = f"2023-11-14T22:{int(second) // 60 % 60:02d}:{int(second) % 60:02d}"
-        text = f"line {number}".encode() + b"\n"
-        made.append((f"{stamp}.{int(part * 1e9):09d}Z".encode(), chance.choice((1, 2)), text))
-    return made
-
-
-def read_from(log: list[Message], cursor: str) -> list[LogLine]:
-    """What a reader does who knows nothing but the cursor."""
-    return LineReader(cursor).take(log, 1 << 18)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_log_can_be_gone_on_with_from_any_line(seed: int) -> None:
-    log = messages(seed)
-    whole = [text.decode().rstrip("\n") for _, _, text in log]
-    found = read_from(log, THE_START)
-    assert [line.text for line in found] == whole
-    for index in random.Random(seed).sample(range(len(found)), 40):
-        rest = [line.text for line in read_from(log, found[index].cursor)]
-        assert rest == whole[index + 1 :]
-
-
-def test_frames_cut_anywhere() -> None:
-    log = messages(1)[:20]
-    data = b"".join(map(frame, log))
-    for size in (1, 3, 7, 1000):
-        pieces = [data[start : start + size] for start in range(0, len(data), size)]
-        assert list(read_messages(pieces)) == log
-
-
-def test_long_lines_are_joined_and_foreign_cursors_refused() -> None:
-    lines = LineReader(THE_START)
-    stamp = b"2023-11-14T22:00:00.000000001Z"
-    assert lines.take([(stamp, 1, b"a" * 10)], 100) == []
-    [line] = lines.take([(stamp, 1, b"b\n")], 100)
-    assert line.text == "a" * 10 + "b"
-    [part] = lines.take([(stamp, 1, b"c" * 60), (stamp, 1, b"c" * 60)], 100)
-    assert part.text == "c" * 120, "no line is held for ever"
-    with pytest.raises(ValidationError, match="does not belong"):
-        LineReader("12,7")
-
-
-def test_the_other_stream_cuts_in() -> None:
-    lines = LineReader(THE_START)
-    stamp = b"2023-11-14T22:00:00.000000001Z"
-    found = lines.take([(stamp, 1, b"half"), (stamp, 2, b"error\n"), (stamp, 1, b" rest")], 100)
-    found += lines.flush()
-    assert [line.text for line in found] == ["half", "error", " rest"]

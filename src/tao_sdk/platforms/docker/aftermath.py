@@ -47,6 +47,7 @@ class Aftermath:
             reason="OOMKilled" if outcome.oom_killed else outcome.error,
             log_tail=outcome.log_tail,
             never_started=outcome.exit_code is None,
+            memory_sufficed=not outcome.oom_killed,
         )
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
@@ -62,12 +63,23 @@ class Aftermath:
         record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         return [record] if record else []
 
-    def keep_and_remove(self, job: JobRef, container: Container) -> None:
-        """DOCKER_AUTO_REMOVE: the container goes once everything about it is on our disk."""
-        if self._kept.outcome(job.job_id) is None:
-            outcome = self._ask_daemon(job, container.id)
-            self._kept.keep(job.job_id, outcome, self._logs.copy(container.id))
+    def keep_and_remove(self, job: JobRef, container: Container) -> str:
+        """DOCKER_AUTO_REMOVE: the container goes once everything about it is on our disk.
+
+        Returns why it has to stay, "" when it is gone.
+        """
+        try:
+            if self._kept.outcome(job.job_id) is None:
+                outcome = self._ask_daemon(job, container.id)
+                self._kept.keep(job.job_id, outcome, self._whole_log(container.id))
+        except DaemonError as error:
+            if _is_going(error):
+                return ""  # another watcher has kept it all, or somebody else removes it
+            return f"it cannot be kept: {error}"
+        except OSError as error:
+            return f"it cannot be kept on this machine: {error}"
         remove(self._transport, container.id)
+        return ""
 
     def delete(self, job: JobRef) -> None:
         """Remove results, containers, and what we kept."""
@@ -85,7 +97,7 @@ class Aftermath:
         try:
             return self._ask_daemon(job, job_name(job.job_id))
         except DaemonError as error:
-            if not error.missing:
+            if not _is_going(error):
                 raise
             return self._kept.outcome(job.job_id)
 
@@ -102,10 +114,33 @@ class Aftermath:
             ended_at=ended,
             oom_killed=bool(state["OOMKilled"]),
             error=str(state["Error"]),
-            log_tail=redact(
-                self._logs.last(container, _EVIDENCE_LINES), [*secrets, *settings.known_secrets()]
-            ),
+            log_tail=redact(self._log_tail(container), [*secrets, *settings.known_secrets()]),
         )
+
+    def _log_tail(self, container: str) -> str:
+        try:
+            return self._logs.last(container, _EVIDENCE_LINES)
+        except DaemonError as error:
+            if _is_going(error):
+                raise
+            return ""  # a log driver that keeps nothing, a damaged file: explained without
+
+    def _whole_log(self, container: str) -> Iterator[bytes]:
+        try:
+            yield from self._logs.copy(container)
+        except DaemonError as error:
+            if not _keeps_no_log(error):
+                raise
+
+
+def _is_going(error: DaemonError) -> bool:
+    """Is the container gone, or being removed?"""
+    return error.missing or error.conflict
+
+
+def _keeps_no_log(error: DaemonError) -> bool:
+    """Is there no log to be lost, because the container's log driver keeps none?"""
+    return "does not support reading" in str(error)
 
 
 def moment(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,33 @@ from tao_sdk.errors import (
     ValidationError,
 )
 from tao_sdk.failures import Evidence
-from tao_sdk.models import JobState, Mount
+from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import (
-    MISSING,
     Backend,
     JobIdentity,
     JobRef,
     LogChunk,
     Observation,
+    Pauses,
     Plan,
     Submission,
 )
-from tao_sdk.platforms.docker import config, gpus, images, planning, users
+from tao_sdk.platforms.docker import config, gpus, images, leftovers, planning, users
 from tao_sdk.platforms.docker.aftermath import Aftermath, moment
 from tao_sdk.platforms.docker.endpoint import Endpoint
+from tao_sdk.platforms.docker.events import EventPauses
 from tao_sdk.platforms.docker.host import DockerHost
-from tao_sdk.platforms.docker.kept import Kept, Outcome
+from tao_sdk.platforms.docker.identity import Identity
+from tao_sdk.platforms.docker.kept import Kept
 from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.leases import Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.network import ensure_network
+from tao_sdk.platforms.docker.observer import Observer
 from tao_sdk.platforms.docker.options import OPTIONS
 from tao_sdk.platforms.docker.placeholders import remove
-from tao_sdk.platforms.docker.queue import Failed, GpuQueue, Started
-from tao_sdk.platforms.docker.states import Census, Container, ended, interpret
+from tao_sdk.platforms.docker.queue import GpuQueue
+from tao_sdk.platforms.docker.states import Census
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -71,11 +74,23 @@ class DockerBackend(Backend):
         self._on_pull = on_pull
         lease_folder = settings.get("TAO_GPU_LEASE_DIR") if endpoint.local else None
         self._leases = DaemonLeases(self.transport, self._census, lease_folder)
-        self._launcher = Launcher(self.transport, self._leases, self._make_network)
+        self._launcher = Launcher(self.transport, self._leases)
         self._queue = GpuQueue(self.transport, self._leases, self._launcher)
         self._logs = LogReader(self.transport)
+        self._identity = Identity(self.transport)
         self._aftermath = Aftermath(self.transport, self.host, self._logs, self._kept)
+        self._observer = Observer(
+            self.transport,
+            self._census,
+            self._identity,
+            self.host,
+            self._leases,
+            self._queue,
+            self._aftermath,
+            self._kept,
+        )
         self._network_exists = False
+        self._provided: set[str] = set()
 
     # ------------------------------------------------------------------ submitting
 
@@ -130,7 +145,7 @@ class DockerBackend(Backend):
                 identity, body, secret_names, wish, command, self.transport
             ),
             intent={
-                "daemon": info["ID"],
+                **self._identity.known().native(),
                 "endpoint": self.transport.endpoint.url,
                 "results": results.source if results else "",
                 "image": request.image,
@@ -146,11 +161,29 @@ class DockerBackend(Backend):
         if not self._network_exists:
             self._make_network()
             self._network_exists = True
+            leftovers.sweep(self.transport)
+
+    def provide(self, plans: Sequence[Plan]) -> None:
+        images_had: set[tuple[str, str]] = set()
+        for plan in plans:
+            policy = images.pull_policy(plan.request.options["pull_policy"])
+            if (plan.request.image, policy) not in images_had:
+                try:
+                    self._have_image(plan)
+                except SubmissionRejectedError:
+                    continue  # said by `submit`, which tries again
+                images_had.add((plan.request.image, policy))
+            self._provided.add(plan.job_id)
+
+    def _have_image(self, plan: Plan) -> None:
+        policy = images.pull_policy(plan.request.options["pull_policy"])
+        images.ensure(self.transport, plan.request.image, policy, self._on_pull)
 
     def submit(self, plan: Plan) -> Submission:
         body, wish, command, folders = plan.payload
-        policy = images.pull_policy(plan.request.options["pull_policy"])
-        images.ensure(self.transport, plan.request.image, policy, self._on_pull)
+        if plan.job_id not in self._provided:
+            self._have_image(plan)
+        self._provided.discard(plan.job_id)
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -169,7 +202,8 @@ class DockerBackend(Backend):
             held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
             if plan.request.options["when_busy"] == "wait":
                 container = self._queue.add(plan.job_id, body, command, wish)
-                native = {**plan.intent, "id": container}
+                native = {**plan.intent, **self._identity.known().native()}
+                native |= {"id": container, "queued": True}
                 return Submission(plan.identity.name, native, f"waiting for GPUs{held}")
             raise CapacityError(
                 f"{count} GPUs asked for, {lease.free} of {len(usable)} are free{held}; "
@@ -195,29 +229,40 @@ class DockerBackend(Backend):
             container = self._launcher.create(plan.identity.name, body, command)
         self._launcher.start(container, lease)
         held = [gpu.index for gpu in lease.gpus] if lease else []
-        native = {**plan.intent, "id": container, "gpus": held}
+        native = {**plan.intent, **self._identity.known().native(), "id": container, "gpus": held}
         message = f"started on GPU {', '.join(held)}" if held else "started"
         return Submission(plan.identity.name, native, message)
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        mine = [job for job in jobs if self._elsewhere(job) is None]
-        census = self._census() if mine else Census()
-        return {job.job_id: self._settle(job, census) for job in mine}
+        with self._asking():
+            daemon, census = self._identity.ask(), self._census()
+            known = {*census.jobs, *census.queued}
+            # "Nothing was submitted" is for the daemon to say that it would have been given to.
+            mine = [job for job in jobs if job.job_id in known or daemon.has(job.native)]
+            settled = {job.job_id: self._settle(job, census) for job in mine}
+            leftovers.sweep(self.transport)
+        return settled
 
     def _settle(self, job: JobRef, census: Census) -> Submission | None:
+        if self._kept.outcome(job.job_id) is not None:  # it ran, and its container went
+            return Submission(job.identity.name, job.native, "adopted")
         deadline = time.monotonic() + _SETTLE_SECONDS
         while time.monotonic() < deadline:
-            present = census.jobs.get(job.job_id) or census.queued.get(job.job_id)
+            # A job that waits may have both while it is being started: it goes on waiting.
+            present = census.queued.get(job.job_id) or census.jobs.get(job.job_id)
             if present is None:
-                # The submitter's request may be on its way to the daemon, or in its hands.
-                names = (job_name(job.job_id), queued_name(job.job_id))
+                # The submitter's request may be on its way to the daemon, or in its hands. The
+                # waiting one first: if there is one after all, its job's name must be free.
+                names = (queued_name(job.job_id), job_name(job.job_id))
                 if all(self._launcher.fence(name) for name in names):
-                    self._release(job.job_id, census)
+                    self._observer.release(job.job_id, census)
                     return None
             elif present.started or config.LABEL_QUEUED in present.labels:
-                return Submission(job.identity.name, {**job.native, "id": present.id}, "adopted")
+                queued = config.LABEL_QUEUED in present.labels
+                native = {**job.native, "id": present.id, "queued": queued}
+                return Submission(job.identity.name, native, "adopted")
             elif self._launcher.withdraw(present.id):
-                self._release(job.job_id, census)
+                self._observer.release(job.job_id, census)
                 return None
             time.sleep(_SETTLE_PAUSE_SECONDS)
             census = self._census()
@@ -229,65 +274,18 @@ class DockerBackend(Backend):
     # ------------------------------------------------------------------ watching
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
-        elsewhere = {job.job_id: away for job in jobs if (away := self._elsewhere(job))}
-        mine = [job for job in jobs if job.job_id not in elsewhere]
-        # Kept containers are many: about one job the daemon is asked for that job's only.
-        census = self._census(mine[0].job_id if len(mine) == 1 else "") if mine else Census()
-        seen = {id_: Observation(None, unreachable=away) for id_, away in elsewhere.items()}
-        seen.update({job.job_id: self._observe(job, census) for job in mine})
-        waiting = [census.queued[job.job_id] for job in mine if job.job_id in census.queued]
-        if waiting:
-            census = self._census()  # whose GPUs are free is a matter of everybody's jobs
-        for container in sorted(waiting, key=lambda one: (one.created, one.name)):
-            seen[container.job_id] = self._tend(container, census)
-        return seen
+        with self._asking():
+            return self._observer.observe(jobs)
 
-    def _observe(self, job: JobRef, census: Census) -> Observation:
-        container = census.jobs.get(job.job_id)
-        canceled = self._kept.is_canceled(job.job_id)
-        if container is None:
-            return self._without_container(job, canceled=canceled)
-        if container.ended:
-            self._release(job.job_id, census)
-            if container.removed_when_kept:
-                self._aftermath.keep_and_remove(job, container)
-                return self._without_container(job, canceled=canceled)
-        now = datetime.now(timezone.utc)
-        return interpret(container, canceled=canceled, now=now) or MISSING
-
-    def _without_container(self, job: JobRef, *, canceled: bool) -> Observation:
-        kept = self._kept.outcome(job.job_id)
-        if kept is not None:
-            observed = ended(
-                kept.exit_code,
-                canceled=canceled,
-                started_at=kept.started_at,
-                ended_at=kept.ended_at,
-            )
-            if kept.error and kept.exit_code is None:
-                return Observation(JobState.ERROR, kept.error, cancel_aware=True)
-            return observed
-        if canceled:
-            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
-        return MISSING
-
-    def _tend(self, waiting: Container, census: Census) -> Observation:
-        """Look after a job that waits for GPUs."""
-        outcome = self._queue.try_start(waiting, census, self.host.gpus, self.transport.info)
-        if isinstance(outcome, Started):
-            return Observation(JobState.RUNNING)
-        if isinstance(outcome, Failed):
-            told = f"Docker refuses the container: {outcome.reason}"
-            self._kept.keep(waiting.job_id, Outcome(None, "", "", error=told), ())
-            remove(self.transport, waiting.id)
-            return Observation(JobState.ERROR, told, cancel_aware=True)
-        return Observation(JobState.PENDING, outcome.reason)
+    def pauses(self, job_ids: Sequence[str]) -> Pauses:
+        return EventPauses(self.transport, job_ids, self.poll_seconds)
 
     def cancel(self, job: JobRef) -> None:
         self._kept.mark_canceled(job.job_id)
         try:
-            self._cancel(job)
-        except (DaemonError, BackendUnreachableError):
+            with self._asking():
+                self._cancel(job)
+        except BackendUnreachableError:
             self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
             raise
 
@@ -301,6 +299,8 @@ class DockerBackend(Backend):
                 raise
             if self._kept.outcome(job.job_id) is not None:
                 self._kept.unmark_canceled(job.job_id)
+            else:
+                self._require_here(job)
             return
         state = found["State"]["Status"]
         if state in ("exited", "dead"):
@@ -342,11 +342,24 @@ class DockerBackend(Backend):
             flush=flush,
         )
 
+    def release_log(self, job: JobRef, cursor: str) -> None:
+        self._logs.release(job_name(job.job_id), cursor)
+
+    def close(self) -> None:
+        """Let go of connections to the daemon."""
+        self._logs.close()
+        self.transport.close()
+
     def evidence(self, job: JobRef) -> Evidence:
-        return self._aftermath.evidence(job)
+        with self._asking():
+            found = self._aftermath.evidence(job)
+            if found == Evidence():
+                self._require_here(job)
+            return found
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        return self._aftermath.result_records(job)
+        with self._asking():
+            return self._aftermath.result_records(job)
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         try:
@@ -356,6 +369,8 @@ class DockerBackend(Backend):
                 raise
             return []
         state, labels = found["State"], found["Config"]["Labels"]
+        if config.LABEL_FENCE in labels:
+            return []  # what keeps the name of a job that was never submitted
         held = labels.get(config.LABEL_GPUS, "")
         return [
             {
@@ -377,7 +392,9 @@ class DockerBackend(Backend):
     # ------------------------------------------------------------------ paths
 
     def delete_artifacts(self, job: JobRef) -> bool:
-        self._aftermath.delete(job)
+        with self._asking():
+            self._require_here(job)
+            self._aftermath.delete(job)
         return True
 
     def check_path(self, path: str) -> bool:
@@ -399,22 +416,25 @@ class DockerBackend(Backend):
             self.transport.get("/containers/json", all=True, filters={"label": [label]})
         )
 
-    def _elsewhere(self, job: JobRef) -> str | None:
-        """Why this daemon cannot be asked about a job, if it cannot."""
-        if job.native["daemon"] == self.transport.info["ID"]:
-            return None
-        return (
-            f"the job runs on another Docker daemon: set DOCKER_HOST={job.native['endpoint']} "
-            f"(this one is {self.transport.endpoint})"
-        )
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A daemon that refuses to say (overloaded, shutting down) was not asked."""
+        try:
+            yield
+        except DaemonError as error:
+            raise BackendUnreachableError(
+                f"the Docker daemon at {self.transport.endpoint} refuses {error.call} "
+                f"({error.status}): {error}"
+            ) from error
+
+    def _require_here(self, job: JobRef) -> None:
+        """Raise unless this daemon is the one to be asked about a job that it does not know."""
+        if away := self._observer.elsewhere(job, self._identity.ask()):
+            raise BackendUnreachableError(away)
 
     def _make_network(self) -> None:
+        self._identity.mark()
         ensure_network(self.transport, settings.get("DOCKER_NETWORK"))
-
-    def _release(self, job_id: str, census: Census) -> None:
-        """Give back the GPUs of a job that does not run."""
-        for lease in census.leases_of(job_id):
-            remove(self.transport, lease.id)
 
     def _check_sources(self, mounts: Sequence[Mount]) -> list[Path]:
         """Folders of this machine to be made; remote ones are checked by their daemon."""

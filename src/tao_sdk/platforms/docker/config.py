@@ -27,9 +27,11 @@ LABEL_JOB = "tao-sdk-job-id"
 LABEL_TOKEN = "tao-sdk-token"  # noqa: S105 - a name; the token tells submissions apart
 LABEL_BACKEND = "tao-sdk-backend"
 LABEL_GPUS = "tao-sdk-gpus"
+LABEL_GPU_KEYS = "tao-sdk-gpu-keys"
 LABEL_QUEUED = "tao-sdk-queued"
 LABEL_LEASE = "tao-sdk-gpu-lease"
 LABEL_FENCE = "tao-sdk-fence"
+LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; whoever finds an old one removes it
 LABEL_KEPT = "tao-sdk-auto-remove"
 BACKEND_VALUE = "local-docker"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk.errors import CapacityError, ValidationError
-from tao_sdk.platforms.docker.config import LABEL_GPUS
+from tao_sdk.platforms.docker.config import LABEL_GPU_KEYS, LABEL_GPUS
 from tao_sdk.platforms.gpus.discovery import QUERY, Gpu, list_of
 from tao_sdk.platforms.request import JobRequest
 
@@ -80,8 +80,10 @@ def with_gpus(
 ) -> dict[str, Any]:
     """The same container with these GPUs."""
     given = copy.deepcopy(dict(config))
-    ids = [gpu.index for gpu in sorted(gpus, key=lambda gpu: int(gpu.index))]
-    given["Labels"] = {**given["Labels"], LABEL_GPUS: ",".join(ids)}
+    chosen = sorted(gpus, key=lambda gpu: int(gpu.index))
+    ids = [gpu.index for gpu in chosen]
+    keys = ",".join(gpu.key for gpu in chosen)
+    given["Labels"] = {**given["Labels"], LABEL_GPUS: ",".join(ids), LABEL_GPU_KEYS: keys}
     if is_tegra(info):
         given["HostConfig"]["Runtime"] = "nvidia"
         given["Env"] = [
@@ -98,6 +100,12 @@ def with_gpus(
         {"Driver": "", "DeviceIDs": ids, "Capabilities": [["gpu"]], "Options": {}}
     ]
     return given
+
+
+def keys_given(labels: Mapping[str, str]) -> list[str]:
+    """The GPUs that a container has, by the names under which they are leased."""
+    keys = labels.get(LABEL_GPU_KEYS, "")
+    return keys.split(",") if keys else []
 
 
 def probe_config(image: str, info: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +33,8 @@ _LIST = (
     'for f in "${2:-$1/}"* "$1"/.[!.]*; do '
     """[ ! -e "$f" ] || [ "$f" = "$1/" ] || printf '%s\\n' "${f##*/}"; done"""
 )
+# A link, a socket, or a file where a folder should be is no file either.
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _SCHEMES = ("file", "docker-bind", "docker-volume")
 
 
@@ -78,7 +83,7 @@ class DockerHost:
 
     def run(self, body: dict[str, Any]) -> tuple[int, str]:
         """Run a short-lived container; its exit code and what it printed."""
-        labelled = {**body, "Labels": {config.LABEL: "true"}}
+        labelled = {**body, "Labels": {config.LABEL: "true", config.LABEL_HELPER: "true"}}
         container = str(self._transport.post("/containers/create", labelled)["Id"])
         path = f"/containers/{container}"
         try:
@@ -141,11 +146,17 @@ class DockerHost:
         return sorted(text.splitlines())
 
     def read_file(self, source: str, path: str, limit: int) -> bytes | None:
-        """A small file below a folder or volume of the host; None when it is not there."""
+        """The beginning of a file below a folder or volume of the host; None when there is none.
+
+        A job may have left anything under that name: a folder, a pipe, a link.
+        """
         if self._local and source.startswith("/"):
-            with contextlib.suppress(FileNotFoundError):
-                return Path(source, path).read_bytes()[:limit]
-            return None
+            try:
+                return _read_regular(Path(source, path), limit)
+            except PermissionError:
+                pass  # the job's user lets nobody else read it; the daemon may
+            except OSError as error:
+                raise BackendUnreachableError(f"{source}/{path} cannot be read: {error}") from error
         return placeholders.read_file(self._transport, source, path, limit)
 
     def remove_folder(self, source: str, name: str, image: str) -> None:
@@ -158,6 +169,19 @@ class DockerHost:
         code, text = self.run_in(image, source, ["rm", "-rf", "--", f"/window/{name}"])
         if code != 0:
             raise BackendUnreachableError(f"{source}/{name} cannot be removed: {text.strip()}")
+
+
+def _read_regular(path: Path, limit: int) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in _NO_SUCH_FILE:
+            return None
+        raise
+    try:
+        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)
 
 
 def locate(address: str) -> tuple[str, str]:

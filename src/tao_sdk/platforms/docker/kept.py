@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,15 +53,20 @@ class Kept:
         """Keep log and outcome, the outcome last: it says that both are whole."""
         self._make(job_id)
         path = self.log(job_id)
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            for piece in log:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        write_private_json(self._outcome(job_id), asdict(outcome))
+        # Several watchers may be at it, threads of one process among them: each has its own draft.
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        draft = Path(name)
+        try:
+            with open(descriptor, "wb") as file:
+                for piece in log:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            if self.outcome(job_id) is None:
+                draft.replace(path)
+                write_private_json(self._outcome(job_id), asdict(outcome))
+        finally:
+            draft.unlink(missing_ok=True)
 
     def outcome(self, job_id: str) -> Outcome | None:
         try:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tao_sdk.errors import SubmissionRejectedError
-from tao_sdk.platforms.docker import config, lease_holder, placeholders
-from tao_sdk.platforms.docker.leases import TENTATIVE_SECONDS, DaemonLeases, Lease
+from tao_sdk.platforms.docker import config, placeholders
+from tao_sdk.platforms.docker.leases import DaemonLeases, Lease
+from tao_sdk.platforms.docker.network import ensure_network
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+
+
+class LeaseLostError(SubmissionRejectedError):
+    """The GPUs may be another job's by now; nothing was started."""
 
 
 def job_name(job_id: str) -> str:
@@ -25,21 +30,18 @@ def queued_name(job_id: str) -> str:
 class Launcher:
     """Containers of one daemon."""
 
-    def __init__(
-        self, transport: DockerTransport, leases: DaemonLeases, make_network: Callable[[], None]
-    ) -> None:
+    def __init__(self, transport: DockerTransport, leases: DaemonLeases) -> None:
         self._transport = transport
         self._leases = leases
-        self._make_network = make_network
 
     def create(self, name: str, body: Mapping[str, Any], command: str | None) -> str:
         """Make a container that does not run yet; its id."""
         try:
             container = self._create(name, body)
         except DaemonError as error:
-            if not (error.missing and "network" in str(error)):
+            if not _network_is_gone(error):
                 raise
-            self._make_network()  # somebody removed it since we looked
+            ensure_network(self._transport, body["HostConfig"]["NetworkMode"])
             container = self._create(name, body)
         if command is not None:
             self._transport.upload(
@@ -49,37 +51,24 @@ class Launcher:
 
     def start(self, container: str, lease: Lease | None) -> None:
         """Start a container; when the daemon cannot, nothing of it is left."""
-        # This machine may have slept: others may have taken our GPUs for abandoned.
-        slept = lease is not None and lease.age > TENTATIVE_SECONDS / 2
-        if lease is not None and slept and not self._leases.still_held(lease):
+        if lease is not None and not self._leases.still_held(lease):
             placeholders.remove(self._transport, container)
-            raise SubmissionRejectedError(
-                "the GPUs were given to another job because this one took too long to start; "
-                "submit it again"
+            raise LeaseLostError(
+                "the GPUs may be another job's by now: this one took too long to start, or "
+                "somebody removed its leases (docker container prune); submit it again"
             )
+        locks = lease.descriptors if lease is not None else {}
         try:
-            self._transport.post(f"/containers/{container}/start")
+            with self._leases.kept_for(container, locks):
+                self._run(container)
         except DaemonError:
             # Refused for certain: a container whose start failed does not run.
             placeholders.remove(self._transport, container)
             raise
-        if lease is not None and lease.descriptors:
-            path = self._transport.endpoint.url.removeprefix("unix://")
-            lease_holder.start(path, container, lease.descriptors.values())
 
     def withdraw(self, container: str) -> bool:
         """Take a container back that was made but not started; False when it has run."""
-        # Asking for the details waits for a start that is under way; a running container is not
-        # removed without force; and what is removed cannot be started any more.
-        try:
-            found = self._transport.get(f"/containers/{container}/json")
-        except DaemonError as error:
-            if error.missing:
-                return True
-            raise
-        if found["State"]["Status"] != "created":
-            return False
-        return placeholders.remove(self._transport, container)
+        return placeholders.withdraw(self._transport, container)
 
     def remove_own(self, job_id: str) -> bool:
         """Remove a container that has the job's name, if it is the job's; False if it is not."""
@@ -90,28 +79,51 @@ class Launcher:
         return True
 
     def fence(self, name: str) -> bool:
-        """Make sure that a name is not about to be used: False when it is."""
-        labels = {config.LABEL: "true", config.LABEL_FENCE: "true"}
-        placeholder = placeholders.take_name(self._transport, name, labels)
-        if placeholder is None:
-            self._remove_fence(name)
-            return False
-        placeholders.remove(self._transport, placeholder)
-        return True
+        """Make sure that nothing comes to be under a name any more: False when something has.
 
-    def _remove_fence(self, name: str) -> None:
-        """Remove what a settler that was killed left under this name, if it is that."""
+        What takes the name stays there until it is swept with other leftovers: the request of a
+        client that was killed may still be on its way.
+        """
+        labels = {
+            config.LABEL: "true",
+            config.LABEL_FENCE: "true",
+            config.LABEL_HELPER: "true",
+        }
+        placeholder = placeholders.take_name(self._transport, name, labels)
+        return placeholder is not None or self._is_fenced(name)
+
+    def _is_fenced(self, name: str) -> bool:
         try:
             found = self._transport.get(f"/containers/{name}/json")
         except DaemonError as error:
             if not error.missing:
                 raise
-            return
-        if config.LABEL_FENCE in found["Config"]["Labels"]:
-            placeholders.remove(self._transport, found["Id"])
+            return False
+        return config.LABEL_FENCE in found["Config"]["Labels"]
+
+    def _run(self, container: str) -> None:
+        start = f"/containers/{container}/start"
+        try:
+            self._transport.post(start)
+        except DaemonError as error:
+            if not _network_is_gone(error):
+                raise
+            # Pruned since the container was made: a network that nobody uses yet.
+            found = self._transport.get(f"/containers/{container}/json")
+            ensure_network(self._transport, found["HostConfig"]["NetworkMode"])
+            self._transport.post(start)
 
     def _create(self, name: str, body: Mapping[str, Any]) -> str:
         return str(self._transport.post("/containers/create", dict(body), name=name)["Id"])
+
+
+def is_withdrawn(error: DaemonError) -> bool:
+    """Was a container refused to be started because somebody has removed it, or does so now?"""
+    return error.conflict or (error.missing and "no such container" in str(error).lower())
+
+
+def _network_is_gone(error: DaemonError) -> bool:
+    return error.missing and "network" in str(error)
 
 
 def _archive(command: str) -> bytes:

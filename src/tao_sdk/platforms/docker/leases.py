@@ -5,27 +5,36 @@ which job. It is worth as much as that job: once the job's container has ended o
 may remove the placeholder. A lease whose job does not exist yet belongs to somebody who is about
 to create it, or who died trying; it counts for a minute.
 
+`docker container prune` removes placeholders. So the job's container says as well which GPUs it
+has, and has them while it lives, placeholder or not; and it is started only if the placeholders
+were still there when it had been made. A placeholder that is missing is made again by whoever
+notices.
+
 When the daemon is on this machine, the local platform's leases are taken as well, and kept by a
-small process for as long as the container lives (lease_holder.py).
+small process for as long as the container lives (lease_holder.py). If that process is killed,
+whoever watches the job takes them again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
-from tao_sdk.platforms.docker import config
-from tao_sdk.platforms.docker.placeholders import remove, take_name
-from tao_sdk.platforms.docker.states import Census, Container
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker import config, lease_holder
+from tao_sdk.platforms.docker.clock import daemon_time
+from tao_sdk.platforms.docker.gpus import keys_given
+from tao_sdk.platforms.docker.placeholders import remove, take_name, withdraw
+from tao_sdk.platforms.docker.states import LIVE_STATES, Census, Container
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.gpus.leases import GpuLeases, release
 
+_log = logging.getLogger("tao_sdk.docker")
 # How long a lease may be without a container: creating and starting one takes about a second.
 TENTATIVE_SECONDS = 60
 _PATIENCE_SECONDS = 10
@@ -35,15 +44,10 @@ _PATIENCE_SECONDS = 10
 class Lease:
     """GPUs that are ours until `close`, or until the job ends."""
 
-    gpus: list[Gpu]
+    job_id: str
+    gpus: list[Gpu] = field(default_factory=list)
     placeholders: list[str] = field(default_factory=list)
     descriptors: dict[str, int] = field(default_factory=dict)
-    taken_at: float = field(default_factory=lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
-
-    @property
-    def age(self) -> float:
-        """Seconds since it was taken, those included in which this machine slept."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.taken_at
 
     def close_descriptors(self) -> None:
         release(self.descriptors)
@@ -64,28 +68,28 @@ class DaemonLeases:
     def __init__(
         self,
         transport: DockerTransport,
-        census: Callable[[], Census],
+        census: Callable[[str], Census],
         local_folder: str | None,
     ) -> None:
+        """`census` lists the containers of one job, or all of ours for ""."""
         self._transport = transport
         self._census = census
         self._local_folder = local_folder
+        self._lock_refused: set[str] = set()
 
     def take(self, job_id: str, gpus: Sequence[Gpu], count: int) -> Lease | Busy:
         """Lease `count` of these GPUs, all or none."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            census = self._census()
-            holders = self._holders(census)
-            lease = self._take_free(job_id, gpus, count, set(holders))
+            census = self._census("")
+            in_the_way = self._holders(census, gpus)
+            lease = self._take_free(job_id, gpus, count, set(in_the_way))
             if len(lease.gpus) == count:
                 return lease
             self.release(lease)
-            ours = {gpu.key for gpu in gpus}
-            in_the_way = {key: held for key, held in holders.items() if key in ours}
             tentative = [held for held in in_the_way.values() if held.job_id not in census.jobs]
             # Somebody else may be about to give up, exactly as we just did: look again.
-            contested = len(ours) - len(in_the_way) >= count or tentative
+            contested = len(gpus) - len(in_the_way) >= count or tentative
             if not contested or time.monotonic() > deadline:
                 names = sorted({f"tao-job-{held.job_id}" for held in in_the_way.values()})
                 return Busy(len(lease.gpus), tuple(names))
@@ -98,50 +102,122 @@ class DaemonLeases:
         lease.close_descriptors()
 
     def still_held(self, lease: Lease) -> bool:
-        """Was nothing of it taken for abandoned?"""
-        present = {held.id for held in self._census().leases}
+        """Has nothing of it been pruned, or taken for abandoned because we were asleep?
+
+        Asked when the container is made: from then on nobody takes its GPUs for free. Whoever did
+        so before has removed a placeholder of ours, or found it removed.
+        """
+        present = {held.id for held in self._census(lease.job_id).leases}
         return present.issuperset(lease.placeholders)
 
-    def holds(self, census: Census) -> dict[str, str]:
-        """Which GPU is held for which job, by their keys."""
-        return {key: held.job_id for key, held in self._holders(census).items()}
+    def holds(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
+        """Which of these GPUs is held for which job, by their keys."""
+        return {key: held.job_id for key, held in self._holders(census, gpus).items()}
+
+    def restore(self, job: Container, leases: Sequence[Container]) -> None:
+        """Make up for what somebody has taken from a running job: placeholders, and locks."""
+        keys = keys_given(job.labels)
+        if not keys or job.state not in LIVE_STATES:
+            return
+        present = {lease.labels[config.LABEL_LEASE] for lease in leases}
+        for key in keys:
+            if key not in present:
+                take_name(self._transport, _name(key), _labels(key, job.job_id))
+        if self._local_folder is not None and job.id not in self._lock_refused:
+            self._lock_again(self._local_folder, job, keys)
+
+    @contextlib.contextmanager
+    def kept_for(self, container: str, locks: Mapping[str, int]) -> Iterator[None]:
+        """Have these locks held until the container ends; begun before it is started."""
+        if not locks:
+            yield
+            return
+        path = self._transport.endpoint.url.removeprefix("unix://")
+        holder = lease_holder.Holder(path, container, locks.values())
+        try:
+            yield
+        except DaemonError:  # the start was refused, for certain
+            holder.dismiss()
+            raise
+        finally:
+            if code := holder.leave():
+                _log.warning(
+                    "the GPUs of container %s are not locked for local jobs: the process that "
+                    "should hold them ended with %s",
+                    container,
+                    code,
+                )
+
+    def _lock_again(self, folder: str, job: Container, keys: Sequence[str]) -> None:
+        """Take the machine's locks whose holder was killed, unless a local job has them now."""
+        try:
+            locks = GpuLeases(folder).retake(keys)
+        except OSError as error:
+            # Who only watches a job is told its state all the same; once is enough.
+            self._lock_refused.add(job.id)
+            _log.warning("the GPUs of %s cannot be locked for local jobs: %s", job.name, error)
+            return
+        try:
+            with self.kept_for(job.id, locks):
+                pass
+        finally:
+            release(locks)
 
     def _take_free(self, job_id: str, gpus: Sequence[Gpu], count: int, taken: set[str]) -> Lease:
-        lease = Lease([])
+        lease = Lease(job_id)
         for gpu in gpus:
             if len(lease.gpus) == count:
                 break
             if gpu.key in taken:
                 continue
-            with self._local(gpu) as descriptors:
-                if descriptors is None:
-                    continue
+            descriptors = self._local(gpu)
+            if descriptors is None:
+                continue
+            try:
                 placeholder = take_name(self._transport, _name(gpu.key), _labels(gpu.key, job_id))
-                if placeholder is None:
-                    release(descriptors)
-                    continue
-                lease.gpus.append(gpu)
-                lease.placeholders.append(placeholder)
-                lease.descriptors.update(descriptors)
+            except BaseException:
+                release(descriptors)
+                lease.close_descriptors()
+                raise
+            if placeholder is None:
+                release(descriptors)
+                continue
+            lease.gpus.append(gpu)
+            lease.placeholders.append(placeholder)
+            lease.descriptors.update(descriptors)
         return lease
 
-    @contextlib.contextmanager
-    def _local(self, gpu: Gpu) -> Iterator[dict[str, int] | None]:
+    def _local(self, gpu: Gpu) -> dict[str, int] | None:
         """The local platform's lock of that GPU; None when a local job has it or waits for it."""
         if self._local_folder is None:
-            yield {}
-            return
-        yield GpuLeases(self._local_folder).try_take([gpu.key], 1, None) or None
+            return {}
+        return GpuLeases(self._local_folder).try_take([gpu.key], 1, None) or None
 
-    def _holders(self, census: Census) -> dict[str, Container]:
-        """Valid leases by GPU; those that are worth nothing any more are removed."""
-        valid: dict[str, Container] = {}
+    def _holders(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, Container]:
+        """Who has which of these GPUs: a lease that counts, or the job's container itself.
+
+        Leases that are worth nothing any more are removed, those that a job lacks made again.
+        """
+        wanted = {gpu.key for gpu in gpus}
+        holders: dict[str, Container] = {}
         for lease in census.leases:
             if self._is_valid(lease, census):
-                valid[lease.labels[config.LABEL_LEASE]] = lease
+                holders[lease.labels[config.LABEL_LEASE]] = lease
             else:
                 remove(self._transport, lease.id)
-        return valid
+        for job in census.jobs.values():
+            keys = keys_given(job.labels)
+            if wanted.intersection(keys) and self._occupies(job):
+                holders.update(dict.fromkeys(keys, job))
+                self.restore(job, census.leases_of(job.job_id))
+        return {key: holder for key, holder in holders.items() if key in wanted}
+
+    def _occupies(self, job: Container) -> bool:
+        if job.state == "created":  # about to be started, or its maker has died
+            # An old one may still be started, by a slow daemon or a client that slept: not after
+            # it was taken back.
+            return self.age(job) < TENTATIVE_SECONDS or not withdraw(self._transport, job.id)
+        return job.state in LIVE_STATES
 
     def _is_valid(self, lease: Container, census: Census) -> bool:
         job = census.jobs.get(lease.job_id)
@@ -155,9 +231,7 @@ class DaemonLeases:
         if now - lease.created < TENTATIVE_SECONDS / 2:
             return now - lease.created
         # Old, or our clocks differ: only the daemon's own counts.
-        told = self._transport.get("/info")["SystemTime"]
-        moment = datetime.fromisoformat(re.sub(r"\.\d+", "", told).replace("Z", "+00:00"))
-        return moment.astimezone(timezone.utc).timestamp() - lease.created
+        return daemon_time(self._transport).timestamp() - lease.created
 
 
 def _name(key: str) -> str:

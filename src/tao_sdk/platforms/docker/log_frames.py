@@ -3,18 +3,18 @@
 A frame is eight bytes (which stream, how long) and a message: its time, a space, the text. A line
 longer than 16 KiB comes in several messages, of which only the last ends with a newline.
 
-A cursor is `<second>/<count>`: so many messages from the beginning of that second on have been
-read. It reaches back to the second before the last one seen, because messages of standard output
-and standard error may be stored slightly out of order; the count says exactly which are known.
+A cursor is `<output>,<error>`: for each stream the time of the newest message that was read, and
+how many of exactly that time were. Within a stream times never go back, so a message is known or
+new by its own time, whatever has been rotated away before it; between the streams they may.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogLine
@@ -22,74 +22,77 @@ from tao_sdk.platforms.backend import LogLine
 Message = tuple[bytes, int, bytes]
 """One message of a log: its time, its stream, its text. Plain, because there are millions."""
 
+_NOWHERE = "-"
+THE_START = f"{_NOWHERE},{_NOWHERE}"
+
 _HEADER = 8
-_length_at = struct.Struct(">I").unpack_from
+_stream_and_length_at = struct.Struct(">BxxxI").unpack_from
+_OUTPUT, _ERROR = 1, 2
+# The stream on which the daemon says what is wrong with the log, without a time.
+_TROUBLE = 3
 _SECOND = 19
-_CURSOR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)/(\d+)")
-THE_START = "0001-01-01T00:00:00/0"
+_PLACE = rf"{_NOWHERE}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[^,/]*/\d+"
+_CURSOR = re.compile(f"({_PLACE}),({_PLACE})")
+# Messages of the two streams are stored out of order by far less than this.
+_SKEW = timedelta(seconds=1)
 
 
-def second_of(message: Message) -> bytes:
-    return message[0][:_SECOND]
+def first_time(frames: bytes) -> bytes:
+    """The time of the first message; b"" when there is none."""
+    time, space, _ = frames[_HEADER : _HEADER + 64].partition(b" ")
+    return time if space and frames[0] != _TROUBLE else b""
 
 
-def first_second(frames: bytes) -> bytes:
-    """The second of the first message; b"" when there is none."""
-    second = frames[_HEADER : _HEADER + _SECOND]
-    return second if len(second) == _SECOND else b""
+def knowing_all_before(time: bytes, cursor: str) -> str:
+    """The same cursor, but of a reader who began at that time and has known what was before."""
+    known = f"{time.decode()}/0"
+    return ",".join(known if place == _NOWHERE else place for place in cursor.split(","))
 
 
-@dataclass
 class Position:
     """How far a log was read."""
 
-    anchor: bytes
-    """The second before the last one: where a later reader begins."""
-    second: bytes
-    before: int = 0
-    """Messages of the anchor's second, and of any in between."""
-    within: int = 0
-    """Messages of the last second."""
-
-    def __post_init__(self) -> None:
-        self._anchor_text = f"{self.anchor.decode()}/"
-
-    @classmethod
-    def parse(cls, cursor: str) -> tuple[Position, int]:
-        """A position, and how many messages from its second on are known already."""
+    def __init__(self, cursor: str) -> None:
         match = _CURSOR.fullmatch(cursor)
         if not match:
             raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-        second = match[1].encode()
-        return cls(second, second), int(match[2])
+        self._places = {_OUTPUT: _parse(match[1]), _ERROR: _parse(match[2])}
+        self._look_around(_OUTPUT)
 
-    def pass_by(self, second: bytes) -> None:
-        """Count a message of that second as read."""
-        if second > self.second:
-            self.anchor, self.before = self.second, self.within
-            self.second, self.within = second, 0
-            self._anchor_text = f"{self.anchor.decode()}/"
-        if second == self.second:
-            self.within += 1
-        elif second >= self.anchor:
-            self.before += 1
+    def place(self, stream: int) -> tuple[bytes, int]:
+        """The newest time that was read of a stream, and how many messages of it."""
+        return self._places[stream]
 
-    @property
-    def cursor(self) -> str:
-        # While there is no second before the last one, `before` is 0.
-        return self._anchor_text + str(self.before + self.within)
+    def advance(self, stream: int, time: bytes) -> str:
+        """Count a message as read; the cursor behind it."""
+        newest, count = self._places[stream]
+        count = count + 1 if time == newest else 1
+        self._places[stream] = time, count
+        if stream != self._stream:
+            self._look_around(stream)
+        return f"{self._before}{time.decode()}/{count}{self._after}"
 
     @property
-    def at_the_start(self) -> bool:
-        return THE_START.startswith(self.anchor.decode())
+    def newest(self) -> bytes:
+        """The time of the newest message that was read; b"" at the start."""
+        return max(time for time, _ in self._places.values())
 
     @property
-    def since(self) -> str:
-        """The anchor as the daemon wants it."""
-        if self.at_the_start:
+    def window(self) -> str:
+        """Since when the daemon must be asked, in its own notation."""
+        if not self.newest:
             return "0"
-        moment = datetime.fromisoformat(self.anchor.decode()).replace(tzinfo=timezone.utc)
-        return str(int(moment.timestamp()))
+        return f"{(_second(self.newest) - _SKEW).timestamp():.0f}"
+
+    def lies_behind(self, first: bytes) -> bool:
+        """Does a piece of log that begins at that time surely hold all that is new?"""
+        return bool(first and self.newest) and _second(first) + _SKEW < _second(self.newest)
+
+    def _look_around(self, stream: int) -> None:
+        """What stands around one stream's place in a cursor: it stays while that stream flows."""
+        self._stream = stream
+        self._before = "" if stream == _OUTPUT else _print(self._places[_OUTPUT]) + ","
+        self._after = "" if stream == _ERROR else "," + _print(self._places[_ERROR])
 
 
 class FrameParser:
@@ -98,19 +101,23 @@ class FrameParser:
     def __init__(self) -> None:
         self._held = b""
 
-    def feed(self, piece: bytes) -> Iterator[Message]:
-        """The messages that this piece completes. All of them must be taken."""
+    def feed(self, piece: bytes) -> list[Message]:
+        """The messages that this piece completes."""
         held = self._held + piece
         begin, size = 0, len(held)
+        find = held.find
+        messages: list[Message] = []
         while size - begin >= _HEADER:
-            end = begin + _HEADER + _length_at(held, begin + 4)[0]
+            stream, length = _stream_and_length_at(held, begin)
+            time = begin + _HEADER
+            end = time + length
             if end > size:
                 break
-            time = begin + _HEADER
-            space = held.find(b" ", time, end)
-            yield held[time:space], held[begin], held[space + 1 : end]
+            space = find(b" ", time, end) if stream != _TROUBLE else time - 1
+            messages.append((held[time:space], stream, held[space + 1 : end]))
             begin = end
         self._held = held[begin:]
+        return messages
 
 
 def read_messages(pieces: Iterable[bytes]) -> Iterator[Message]:
@@ -125,48 +132,88 @@ class LineReader:
 
     def __init__(self, cursor: str) -> None:
         self.cursor = cursor
-        self.position, self._known = Position.parse(cursor)
-        self._since = self.position.anchor
+        self.position = Position(cursor)
+        self._known = {
+            stream: self.position.place(stream)
+            for stream in (_OUTPUT, _ERROR)
+            if self.position.place(stream)[0]
+        }
         self._pending: list[Message] = []
         self._size = 0
+        # Of lines that were handed out in part: a character may be cut where the part ends.
+        self._decoders: dict[int, codecs.IncrementalDecoder] = {}
 
     def take(self, messages: Iterable[Message], limit: int) -> list[LogLine]:
         """The lines that these messages complete; longer ones than `limit` in parts."""
         lines: list[LogLine] = []
-        position, since = self.position, self._since
+        known, pending, decoders = self._known, self._pending, self._decoders
+        advance = self.position.advance
         for message in messages:
-            second = message[0][:_SECOND]
-            if second < since:
-                continue  # a log that we keep has all of them, whatever is asked for
-            if self._known:
-                self._known -= 1
-                position.pass_by(second)
+            time, stream, text = message
+            if known and self._is_known(stream, time):
                 continue
-            text = message[2]
-            if self._pending or not text.endswith(b"\n"):
+            if pending or decoders or stream == _TROUBLE or not text.endswith(b"\n"):
                 self._join(message, limit, lines)
                 continue
-            position.pass_by(second)
-            self.cursor = position.cursor
-            lines.append(LogLine(text[:-1].decode("utf-8", "replace"), self.cursor))
+            self.cursor = cursor = advance(stream, time)
+            lines.append(LogLine(text[:-1].decode("utf-8", "replace"), cursor))
         return lines
 
     def flush(self) -> list[LogLine]:
         """What has come of a line that has no end."""
-        return [self._line()] if self._pending else []
+        return [self._line(whole=True)] if self._pending else []
+
+    def _is_known(self, stream: int, time: bytes) -> bool:
+        if stream not in self._known:
+            return False
+        newest, count = self._known[stream]
+        if time < newest:
+            return True
+        if time == newest and count:
+            self._known[stream] = newest, count - 1
+            return True
+        del self._known[stream]  # what comes after a new message is new
+        return False
 
     def _join(self, message: Message, limit: int, lines: list[LogLine]) -> None:
         if self._pending and self._pending[-1][1] != message[1]:
-            lines.append(self._line())  # the other stream cuts in
+            lines.append(self._line(whole=False))  # the other stream cuts in
         self._pending.append(message)
         self._size += len(message[2])
-        if message[2].endswith(b"\n") or self._size >= limit:
-            lines.append(self._line())
+        if message[2].endswith(b"\n"):
+            lines.append(self._line(whole=True))
+        elif self._size >= limit:
+            lines.append(self._line(whole=False))
 
-    def _line(self) -> LogLine:
-        messages, self._pending, self._size = self._pending, [], 0
-        for message in messages:
-            self.position.pass_by(second_of(message))
-        self.cursor = self.position.cursor
-        data = b"".join(message[2] for message in messages)
-        return LogLine(data.removesuffix(b"\n").decode("utf-8", "replace"), self.cursor)
+    def _line(self, *, whole: bool) -> LogLine:
+        messages, self._size = tuple(self._pending), 0
+        self._pending.clear()
+        stream = messages[0][1]
+        if stream != _TROUBLE:
+            for time, _, _ in messages:
+                self.cursor = self.position.advance(stream, time)
+        data = b"".join(text for _, _, text in messages)
+        decoder = self._decoders.pop(stream, None) or _new_decoder("replace")
+        text = decoder.decode(data.removesuffix(b"\n"), final=whole)
+        if not whole:
+            self._decoders[stream] = decoder
+        return LogLine(text, self.cursor)
+
+
+_new_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+def _parse(place: str) -> tuple[bytes, int]:
+    if place == _NOWHERE:
+        return b"", 0
+    time, _, count = place.partition("/")
+    return time.encode(), int(count)
+
+
+def _print(place: tuple[bytes, int]) -> str:
+    time, count = place
+    return f"{time.decode()}/{count}" if time else _NOWHERE
+
+
+def _second(time: bytes) -> datetime:
+    return datetime.fromisoformat(time[:_SECOND].decode()).replace(tzinfo=timezone.utc)

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from datetime import datetime, timedelta
-from itertools import chain
+import io
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, NamedTuple, Protocol
 
+from tao_sdk.platforms.docker.arriving import PIECE, Arriving
 from tao_sdk.platforms.docker.log_frames import (
     THE_START,
+    LineReader,
     Message,
     Position,
-    first_second,
+    first_time,
+    knowing_all_before,
     read_messages,
-    second_of,
 )
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.transport import LONG_SECONDS, DaemonError, DockerTransport
 
-PIECE = 64 * 1024
 # The daemon finds the last so many messages quickly, but reads a log from its beginning to find
 # those since a moment. So a reader that goes on looks near the end first, then further back.
 _NEAR_THE_END = (4096, 131_072)
-# Messages of standard output and error may be stored out of order, by far less than this.
-_SKEW = timedelta(seconds=1)
+_FIRST_PIECE_SECONDS = 5.0
+# A line may be many messages long.
+_MESSAGES_PER_LINE, _MORE_MESSAGES = 4, 1000
+_AT_ONCE = 1000
+
+
+class Pieces(Protocol):
+    """Frames, cut anywhere."""
+
+    def next_piece(self, seconds: float) -> bytes | None:
+        """What comes within so many seconds: None when nothing does, b"" at the end."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class LogSource:
@@ -36,17 +51,17 @@ class LogSource:
         self._container = container
         self._kept = kept
 
-    def pieces_from(self, position: Position, *, follow: bool, stack: ExitStack) -> Iterator[bytes]:
-        """Frames of at least everything from a position on; whoever closes `stack` ends it."""
+    def pieces_from(self, position: Position, *, follow: bool) -> Pieces:
+        """Frames of at least everything from a position on."""
         try:
-            for tail in () if position.at_the_start else _NEAR_THE_END:
-                with ExitStack() as attempt:
-                    pieces = self._open(attempt, tail=tail, follow=follow)
-                    piece = next(pieces, b"")
-                    if _reaches_back(first_second(piece), position.anchor):
-                        stack.push(attempt.pop_all())
-                        return chain((piece,), pieces)
-            return self._open(stack, since=position.since, follow=follow)
+            for tail in _NEAR_THE_END if position.newest else ():
+                pieces = self._open(tail=tail, follow=follow)
+                piece = self._first_of(pieces)
+                if position.lies_behind(first_time(piece)):
+                    pieces.put_back(piece)
+                    return pieces
+                pieces.close()
+            return self._open(since=position.window, follow=follow)
         except DaemonError as error:
             if not error.missing:
                 raise
@@ -54,130 +69,97 @@ class LogSource:
 
     def whole(self) -> Iterator[bytes]:
         """All frames, as the daemon sends them."""
-        with ExitStack() as stack:
-            yield from self._open(stack)
+        return self._all_of(self._open())
 
     def last(self, count: int) -> Iterator[Message]:
         """The last so many messages."""
-        with ExitStack() as stack:
-            yield from read_messages(self._open(stack, tail=count))
+        return read_messages(self._all_of(self._open(tail=count)))
 
-    def tail_cursor(self, tail: int) -> str:
-        """The cursor before the last `tail` lines."""
-        asked = 4 * tail + 1000
+    def tail_cursor(self, lines: int, *, limit: int, flush: bool) -> str:
+        """The cursor before the last so many lines; with `flush` an unfinished one is a line."""
+        asked = _MESSAGES_PER_LINE * lines + _MORE_MESSAGES
         while True:
             try:
-                messages, whole = self.last(asked), False
-                found = _Tail.of(messages, tail)
+                end = _End.read(self.last(asked), lines, limit, flush=flush)
+                whole = end.messages < asked
             except DaemonError as error:
                 if not error.missing:
                     raise
-                found, whole = _Tail.of(read_messages(self._kept_pieces()), tail), True
-            if not found.count:
+                kept = read_messages(self._all_of(self._kept_pieces()))
+                end, whole = _End.read(kept, lines, limit, flush=flush), True
+            if end.cursor:
+                return end.cursor if whole else knowing_all_before(end.first, end.cursor)
+            if whole:
                 return THE_START
-            if whole or found.count < asked or _reaches_back(found.first, found.start):
-                return found.cursor
             asked *= 8
 
-    def _open(
-        self, stack: ExitStack, *, since: str = "0", follow: bool = False, tail: int | None = None
-    ) -> Iterator[bytes]:
-        answer = stack.enter_context(
-            self._transport.stream(
-                "GET",
-                f"/containers/{self._container}/logs",
-                stdout=True,
-                stderr=True,
-                timestamps=True,
-                follow=follow,
-                since=since,
-                tail="all" if tail is None else tail,
-            )
+    def _open(self, *, since: str = "0", follow: bool = False, tail: int | None = None) -> Arriving:
+        return self._transport.arriving(
+            f"/containers/{self._container}/logs",
+            stdout=True,
+            stderr=True,
+            timestamps=True,
+            follow=follow,
+            since=since,
+            tail="all" if tail is None else tail,
         )
-        raw: Any = answer.raw
-        return dechunked(raw._fp.fp.read1) if raw.chunked else _plain(raw)
 
-    def _kept_pieces(self) -> Iterator[bytes]:
-        if self._kept is None or not self._kept.exists():
-            return
-        with self._kept.open("rb") as file:
-            while piece := file.read(PIECE):
+    def _first_of(self, pieces: Arriving) -> bytes:
+        """The first piece; b"" when there is none, or none yet."""
+        try:
+            with self._transport.reaching():
+                return pieces.next_piece(_FIRST_PIECE_SECONDS) or b""
+        except BaseException:
+            pieces.close()
+            raise
+
+    def _all_of(self, pieces: Pieces) -> Iterator[bytes]:
+        with closing(pieces), self._transport.reaching():
+            while piece := pieces.next_piece(LONG_SECONDS):
                 yield piece
+            if piece is None:
+                raise TimeoutError(f"nothing came of the log for {LONG_SECONDS} s")
+
+    def _kept_pieces(self) -> Pieces:
+        if self._kept is None or not self._kept.exists():
+            return _FilePieces(io.BytesIO())
+        return _FilePieces(self._kept.open("rb"))
 
 
-class _Tail:
-    """The end of a log: where its last lines begin."""
+class _FilePieces:
+    """A log that is a file, and whole."""
 
-    def __init__(self, lines: int) -> None:
-        self.count = 0
-        self.first = b""
-        self._last: deque[bytes] = deque(maxlen=max(lines, 1))
-        self._before: Counter[bytes] = Counter()
-        self._lines = lines
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def next_piece(self, seconds: float) -> bytes:  # noqa: ARG002 - a file keeps nobody waiting
+        return self._file.read(PIECE)
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _End(NamedTuple):
+    """The end of a log."""
+
+    messages: int
+    first: bytes
+    """The time of the first message."""
+    cursor: str
+    """Where its last lines begin; "" when it has no more lines than those."""
 
     @classmethod
-    def of(cls, messages: Iterator[Message], lines: int) -> _Tail:
-        found = cls(lines)
-        for message in messages:
-            found._add(second_of(message))
-        return found
-
-    def _add(self, second: bytes) -> None:
-        self.first = self.first or second
-        if len(self._last) == self._last.maxlen:
-            self._before[self._last[0]] += 1
-        self._last.append(second)
-        self.count += 1
-
-    @property
-    def start(self) -> bytes:
-        """The second in which those lines begin."""
-        return min(self._last)
-
-    @property
-    def cursor(self) -> str:
-        start = self.start
-        known = sum(count for second, count in self._before.items() if second >= start)
-        behind = 0 if self._lines else 1  # none of the lines: the last one is known as well
-        return f"{start.decode()}/{known + behind}"
-
-
-def dechunked(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """The content of a chunked HTTP answer, in pieces as large as they come.
-
-    The daemon makes a chunk of every message. The HTTP client would hand them out one by one, at
-    a price that for a long log is most of the work.
-    """
-    held = b""
-    while True:
-        received = read(PIECE)
-        if not received:
-            raise ConnectionError("the answer broke off")
-        held += received
-        chunks, begin = [], 0
-        while (end := held.find(b"\r\n", begin)) >= 0:
-            size = int(held[begin:end].partition(b";")[0], 16)
-            chunk = end + 2
-            if len(held) < chunk + size + 2:
-                break
-            chunks.append(held[chunk : chunk + size])
-            begin = chunk + size + 2
-            if size == 0:
-                yield b"".join(chunks)
-                return
-        held = held[begin:]
-        if chunks:
-            yield b"".join(chunks)
-
-
-def _plain(answer: Any) -> Iterator[bytes]:
-    while piece := answer.read1(PIECE):
-        yield piece
-
-
-def _reaches_back(first: bytes, second: bytes) -> bool:
-    """Does what begins with `first` surely hold all messages from `second` on?"""
-    if not first:
-        return False
-    moments = (datetime.fromisoformat(text.decode()) for text in (first, second))
-    return next(moments) + _SKEW < next(moments)
+    def read(cls, messages: Iterator[Message], lines: int, limit: int, *, flush: bool) -> _End:
+        reader = LineReader(THE_START)
+        behind: deque[str] = deque(maxlen=lines + 1)
+        count, first = 0, b""
+        while some := list(islice(messages, _AT_ONCE)):
+            count, first = count + len(some), first or some[0][0]
+            behind.extend(line.cursor for line in reader.take(some, limit))
+        if flush:
+            behind.extend(line.cursor for line in reader.flush())
+        return cls(count, first, behind[0] if len(behind) > lines else "")

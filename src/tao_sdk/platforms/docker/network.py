@@ -10,6 +10,7 @@ from tao_sdk.platforms.docker.placeholders import remove, take_name
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 _LABELS = {config.LABEL: "true"}
+_RIGHT_LABELS = {**_LABELS, config.LABEL_HELPER: "true"}
 # Making a network takes a moment; whoever holds the right to it for longer has died.
 _LONGEST_SECONDS = 15
 
@@ -24,7 +25,7 @@ def ensure_network(transport: DockerTransport, name: str) -> None:
     right = "tao-network-" + re.sub(r"[^A-Za-z0-9_.-]", "-", name)
     deadline = time.monotonic() + _LONGEST_SECONDS
     while not _exists(transport, name):
-        holder = take_name(transport, right, _LABELS)
+        holder = take_name(transport, right, _RIGHT_LABELS)
         if holder is None:
             if time.monotonic() > deadline:
                 remove(transport, right)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import stat
 import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,8 @@ REPOSITORY, TAG = "tao-sdk-placeholder", "1"
 _IMAGE = f"{REPOSITORY}:{TAG}"
 _EMPTY_TAR = bytes(10_240)
 _WINDOW = "/window"
+# The daemon tells modes as Go has them: folder, link, device, pipe, socket, character device.
+_NOT_REGULAR = 1 << 31 | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
 
 def take_name(transport: DockerTransport, name: str, labels: Mapping[str, str]) -> str | None:
@@ -46,6 +47,19 @@ def remove(transport: DockerTransport, container: str) -> bool:
     return True
 
 
+def withdraw(transport: DockerTransport, container: str) -> bool:
+    """Take a container back that was made but not started; False when it has run."""
+    # Asking for the details waits for a start that is under way; a running container is not
+    # removed without force; and what is removed cannot be started any more.
+    try:
+        found = transport.get(f"/containers/{container}/json")
+    except DaemonError as error:
+        if error.missing:
+            return True
+        raise
+    return found["State"]["Status"] == "created" and remove(transport, container)
+
+
 @contextmanager
 def window(transport: DockerTransport, source: str) -> Iterator[str]:
     """A container through which a folder, file or volume of the daemon's host can be read.
@@ -55,7 +69,8 @@ def window(transport: DockerTransport, source: str) -> Iterator[str]:
     kind = "bind" if source.startswith("/") else "volume"
     mount = {"Type": kind, "Source": source, "Target": _WINDOW, "ReadOnly": True}
     name = f"tao-window-{uuid.uuid4().hex[:12]}"
-    container = _create(transport, name, {config.LABEL: "true"}, {"Mounts": [mount]})
+    labels = {config.LABEL: "true", config.LABEL_HELPER: "true"}
+    container = _create(transport, name, labels, {"Mounts": [mount]})
     try:
         yield container
     finally:
@@ -103,11 +118,11 @@ def read_from_container(
     try:
         with transport.stream("GET", f"/containers/{container}/archive", path=path) as answer:
             described = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
-            if described["size"] > limit or not stat.S_ISREG(described["mode"] | stat.S_IFREG):
+            if described["size"] > limit or described["mode"] & _NOT_REGULAR:
                 return None
             data = answer.content
     except DaemonError as error:
-        if error.missing:
+        if error.missing or "not a directory" in str(error):
             return None
         raise
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:

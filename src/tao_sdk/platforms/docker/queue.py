@@ -15,7 +15,13 @@ from typing import Any
 
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.gpus import Wish, candidates, with_gpus
-from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
+from tao_sdk.platforms.docker.launch import (
+    Launcher,
+    LeaseLostError,
+    is_withdrawn,
+    job_name,
+    queued_name,
+)
 from tao_sdk.platforms.docker.leases import TENTATIVE_SECONDS, Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.placeholders import read_from_container, remove
 from tao_sdk.platforms.docker.states import Census, Container
@@ -77,7 +83,7 @@ class GpuQueue:
             return self._beside(waiting, present)
         wish = _read(waiting.labels[_LABEL_WISH])
         usable, count = candidates(gpus(waiting.image), wish)
-        held = self._leases.holds(census)
+        held = self._leases.holds(census, usable)
         free = [gpu for gpu in usable if gpu.key not in held]
         if len(free) < count:
             return Waiting(_why(wish, len(usable), held))
@@ -114,8 +120,13 @@ class GpuQueue:
             return Waiting("another process starts it")
         try:
             self._launcher.start(container, lease)
+        except LeaseLostError:
+            self._leases.release(lease)
+            return Waiting("its GPUs were lost before the start; it waits for others")
         except DaemonError as error:
             self._leases.release(lease)
+            if is_withdrawn(error):
+                return Waiting("removed before the start")  # cancelled, or pruned: the next look
             return Failed(str(error))
         remove(self._transport, waiting.id)
         return Started()

@@ -10,28 +10,31 @@ from __future__ import annotations
 
 import http.client
 import os
+import shlex
 import socket
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import requests.adapters
 import urllib3
 import urllib3.connection
 
+from tao_sdk.platforms.ssh_control import control_folder, control_path
+
 _KEEP_SESSION_SECONDS = 60
+# Less than a request may take: what ssh has to say is worth more than that nothing came.
+_CONNECT_SECONDS = 15
 
 
-def ssh_command(url: str, control_folder: str) -> list[str]:
-    """The words that reach the daemon behind an ssh:// address."""
+def ssh_command(url: str, sessions: str) -> list[str]:
+    """The words that reach the daemon behind an ssh:// address; `sessions` is a folder."""
     parts = urlsplit(url)
-    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]
-    words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={control_folder}/%C"]
+    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"]
+    words += ["-o", "ControlMaster=auto", "-o", f"ControlPath={control_path(sessions, '%C')}"]
     words += ["-o", f"ControlPersist={_KEEP_SESSION_SECONDS}"]
     if parts.username:
         words += ["-l", parts.username]
@@ -39,8 +42,9 @@ def ssh_command(url: str, control_folder: str) -> list[str]:
         words += ["-p", str(parts.port)]
     remote = ["docker", "system", "dial-stdio"]
     if parts.path.strip("/"):
-        remote = ["docker", "--host", f"unix://{parts.path}", "system", "dial-stdio"]
-    return [*words, "--", parts.hostname or "", *remote]
+        remote = ["docker", "--host", f"unix://{unquote(parts.path)}", "system", "dial-stdio"]
+    # A shell at the other end takes them apart again.
+    return [*words, "--", parts.hostname or "", *map(shlex.quote, remote)]
 
 
 class SshError(ConnectionError):
@@ -54,6 +58,7 @@ class SshConnection(urllib3.connection.HTTPConnection):
         super().__init__("localhost", timeout=timeout)
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
+        self._client = os.getpid()
         # Not a pipe: nobody reads it while all goes well.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
 
@@ -78,9 +83,13 @@ class SshConnection(urllib3.connection.HTTPConnection):
     def close(self) -> None:
         super().close()
         process, self._process = self._process, None
-        if process is not None:
-            process.terminate()
-            process.wait()
+        if process is None:
+            return
+        if os.getpid() != self._client:
+            process.returncode = 0  # the parent's child: not ours to end or to wait for
+            return
+        process.terminate()
+        process.wait()
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -111,7 +120,7 @@ class SshAdapter(requests.adapters.HTTPAdapter):
     """Lets a requests session reach a daemon through ssh."""
 
     def __init__(self, url: str, timeout: float, size: int = 8) -> None:
-        self._pool = SshPool(ssh_command(url, str(_control_folder())), timeout, size)
+        self._pool = SshPool(ssh_command(url, str(control_folder())), timeout, size)
         super().__init__()
 
     def get_connection(self, *_: Any, **__: Any) -> Any:
@@ -126,14 +135,3 @@ class SshAdapter(requests.adapters.HTTPAdapter):
     def close(self) -> None:
         self._pool.close()
         super().close()
-
-
-def _control_folder() -> Path:
-    """Where authenticated sessions are found again, by this process and the user's next one."""
-    # Short: the path of a unix socket has at most 108 characters.
-    folder = Path(tempfile.gettempdir()) / f"tao-ssh-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise SshError(f"{folder} must be a folder that only you can use: remove it")
-    return folder

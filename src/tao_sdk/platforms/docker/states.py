@@ -106,7 +106,8 @@ class Census:
                 leases.append(container)
             elif config.LABEL_QUEUED in container.labels:
                 queued[container.job_id] = container
-            elif container.job_id:
+            elif container.job_id and container.name == f"tao-job-{container.job_id}":
+                # By name as well: an image that somebody made of a job's container has its labels.
                 jobs[container.job_id] = container
         return cls(jobs, queued, tuple(leases))
 

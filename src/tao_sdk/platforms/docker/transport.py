@@ -6,12 +6,13 @@ requests themselves are few and plain, so that what is sent is what a plan shows
 
 from __future__ import annotations
 
-import functools
 import json
+import os
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import docker
@@ -20,10 +21,14 @@ import requests
 
 from tao_sdk.errors import BackendUnreachableError, PlatformError
 from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.docker.arriving import Arriving
 from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.ssh import SshAdapter, SshError
 
-_TIMEOUT = 120
+# How long the daemon may take to say what it knows, and to do something. Making a container or
+# removing one waits for disks; a look at the containers does not.
+SHORT_SECONDS = 30
+LONG_SECONDS = 120
 # What this code was written for. Daemons speak a range of versions: we take the newest of both.
 _NEWEST_API = (1, 47)
 _UNUSED = "1.47"  # docker-py insists on a version for the calls that we do not make
@@ -46,6 +51,25 @@ class DaemonError(PlatformError):
         return self.status == 409
 
 
+_Value = TypeVar("_Value")
+
+
+class _Remembered(Generic[_Value]):
+    """`functools.cached_property` without its lock.
+
+    Before Python 3.12 all objects of a class share that lock: a daemon that hangs would block every
+    other one, and a child forked meanwhile for ever. Asking twice does no harm.
+    """
+
+    def __init__(self, ask: Callable[[Any], _Value]) -> None:
+        self._ask = ask
+        self.__doc__ = ask.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> _Value:
+        value = instance.__dict__[self._ask.__name__] = self._ask(instance)
+        return value
+
+
 class DockerTransport:
     """Requests to one daemon."""
 
@@ -53,11 +77,20 @@ class DockerTransport:
         self.endpoint = endpoint
         self.calls = CallLog()
         self._connecting = threading.Lock()
+        self._arriving: weakref.WeakSet[Arriving] = weakref.WeakSet()
+        _transports.add(self)
+
+    def close(self) -> None:
+        """Let go of idle connections; the next request makes another one."""
+        with self._connecting:
+            client = self.__dict__.pop("_connect", None)
+        if client is not None:
+            client.close()
 
     # ------------------------------------------------------------------ plain requests
 
     def get(self, path: str, /, **query: Any) -> Any:
-        return self._request("GET", path, query).json()
+        return self._request("GET", path, query, seconds=SHORT_SECONDS).json()
 
     def post(self, path: str, body: Any = None, /, **query: Any) -> Any:
         answer = self._request("POST", path, query, json=body)
@@ -65,7 +98,7 @@ class DockerTransport:
 
     def post_and_wait(self, path: str, seconds: float) -> None:
         """A request that the daemon may take so long to answer."""
-        self._request("POST", path, {}, timeout=seconds + _TIMEOUT)
+        self._request("POST", path, {}, seconds=seconds + LONG_SECONDS)
 
     def delete(self, path: str, /, **query: Any) -> None:
         self._request("DELETE", path, query)
@@ -88,9 +121,16 @@ class DockerTransport:
         finally:
             answer.close()
 
+    def arriving(self, path: str, /, **query: Any) -> Arriving:
+        """An answer that may never be whole: whoever reads it says how long to wait."""
+        plain = {"Accept-Encoding": "identity"}
+        arriving = Arriving(self._request("GET", path, query, headers=plain, stream=True))
+        self._arriving.add(arriving)
+        return arriving
+
     # ------------------------------------------------------------------ what the daemon is
 
-    @functools.cached_property
+    @_Remembered
     def info(self) -> dict[str, Any]:
         """Facts that do not change while a daemon lives."""
         found: dict[str, Any] = self.get("/info")
@@ -111,28 +151,28 @@ class DockerTransport:
         with self._connecting:
             return self._connect
 
-    @functools.cached_property
+    @_Remembered
     def _connect(self) -> Any:
         endpoint = self.endpoint
         if endpoint.url.startswith("ssh://"):
-            client = docker.APIClient("tcp://localhost:1", version=_UNUSED, timeout=_TIMEOUT)
+            client = docker.APIClient("tcp://localhost:1", version=_UNUSED, timeout=LONG_SECONDS)
             client.base_url = "http+docker://ssh"
-            client.mount("http+docker://ssh", SshAdapter(endpoint.url, _TIMEOUT))
+            client.mount("http+docker://ssh", SshAdapter(endpoint.url, LONG_SECONDS))
         else:
             client = docker.APIClient(
                 endpoint.url,
                 version=_UNUSED,
-                timeout=_TIMEOUT,
+                timeout=LONG_SECONDS,
                 tls=self._tls(),
                 max_pool_size=16,
             )
         client.trust_env = False  # a proxy of the environment is for registries, not for daemons
         return client
 
-    @functools.cached_property
+    @_Remembered
     def _version(self) -> str:
         self.calls.record("GET /_ping")
-        answer = self._client.get(f"{self._client.base_url}/_ping", timeout=_TIMEOUT)
+        answer = self._client.get(f"{self._client.base_url}/_ping", timeout=SHORT_SECONDS)
         spoken = tuple(map(int, answer.headers.get("Api-Version", "1.41").split(".")))
         return "/v" + ".".join(map(str, min(spoken, _NEWEST_API)))
 
@@ -147,8 +187,15 @@ class DockerTransport:
         )
 
     def _request(
-        self, method: str, path: str, query: Mapping[str, Any], **arguments: Any
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        *,
+        seconds: float = LONG_SECONDS,
+        **arguments: Any,
     ) -> requests.Response:
+        arguments["timeout"] = (SHORT_SECONDS, seconds)
         self.calls.record(f"{method} {path}")
         with self.reaching():
             try:
@@ -170,7 +217,7 @@ class DockerTransport:
             method,
             f"{client.base_url}{self._version}{quote(path)}",
             params={name: _plain(value) for name, value in query.items() if value is not None},
-            **{"timeout": _TIMEOUT, **arguments},
+            **arguments,
         )
         return answer
 
@@ -183,6 +230,26 @@ class DockerTransport:
             raise BackendUnreachableError(
                 f"the Docker daemon at {self.endpoint} does not answer: {_reason(error)}"
             ) from error
+
+    def _after_fork_in_child(self) -> None:
+        """Two processes must not use one connection: each would read the other's answers."""
+        self._connecting = threading.Lock()  # another thread of the parent may have held it
+        # Not closed, which takes locks of the HTTP client: the same may be true of those.
+        _of_the_parent.append(self.__dict__.pop("_connect", None))
+        for arriving in self._arriving:
+            arriving.abandon_in_child()
+
+
+_transports: weakref.WeakSet[DockerTransport] = weakref.WeakSet()
+_of_the_parent: list[Any] = []
+
+
+def _go_on_in_child() -> None:
+    for transport in _transports:
+        transport._after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 def _plain(value: Any) -> Any:

@@ -67,17 +67,19 @@ class GpuLeases:
         with self.exclusively():
             if self._place(keys, ticket) > 0:
                 return {}
-            taken: dict[str, int] = {}
-            for key in keys:
-                descriptor = _open_shared(self._lock_file(key))
-                if _try_lock(descriptor):
-                    taken[key] = descriptor
-                else:
-                    os.close(descriptor)
-                if len(taken) == count:
-                    return taken
+            taken = self._lock_free(keys, count)
+            if len(taken) == count:
+                return taken
             release(taken)
             return {}
+
+    def retake(self, keys: Sequence[str]) -> dict[str, int]:
+        """Lock those of these GPUs that nobody holds, for a job that runs on them already.
+
+        Whoever waits for them is not asked: they are in use, and only the lock was lost.
+        """
+        with self.exclusively():
+            return self._lock_free(keys, len(keys))
 
     def free(self, keys: Sequence[str]) -> list[str]:
         """Which of these GPUs nobody holds at this moment."""
@@ -97,6 +99,18 @@ class GpuLeases:
                     return port, descriptor
                 os.close(descriptor)
         raise OSError(f"no port from {_MEETING_PORTS[0]} to {_MEETING_PORTS[-1]} is free")
+
+    def _lock_free(self, keys: Sequence[str], at_most: int) -> dict[str, int]:
+        taken: dict[str, int] = {}
+        for key in keys:
+            if len(taken) == at_most:
+                break
+            descriptor = _open_shared(self._lock_file(key))
+            if _try_lock(descriptor):
+                taken[key] = descriptor
+            else:
+                os.close(descriptor)
+        return taken
 
     def _lock_file(self, key: str) -> Path:
         return self._folder / f"gpu-{key.replace('/', '_')}.lock"

@@ -1,0 +1,79 @@
+"""Waiting for something to happen on the daemon, instead of asking it again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.backend import Pauses
+from tao_sdk.platforms.docker import config
+from tao_sdk.platforms.docker.arriving import Arriving
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+
+# How a job ends, or lets go of the GPUs that another one waits for.
+_EVENTS = ["die", "destroy"]
+_FILTERS = {"type": ["container"], "label": [f"{config.LABEL}=true"], "event": _EVENTS}
+# Events are no promise: a look from time to time finds what they did not tell.
+_RARELY_SECONDS = 5.0
+# The daemon tells of an end before its list of containers shows it: after an event we look again
+# and again for a while. This is also how seldom we look when many jobs end together.
+_SETTLING_SECONDS, _SETTLING_PAUSE = 2.0, 0.1
+
+
+class EventPauses(Pauses):
+    """Pauses that end when something happens to certain jobs, or to GPUs they may wait for.
+
+    Without a stream of events, ordinary ones.
+    """
+
+    def __init__(
+        self, transport: DockerTransport, job_ids: Collection[str], longest: float
+    ) -> None:
+        super().__init__(longest)
+        self._transport = transport
+        self._job_ids = frozenset(job_ids)
+        self._events: Arriving | None = None
+        self._unread = b""
+        self._settled_at = 0.0
+
+    @property
+    def longest(self) -> float:
+        return self._longest if self._events is None else _RARELY_SECONDS
+
+    def pause(self, seconds: float) -> None:
+        if time.monotonic() < self._settled_at:
+            time.sleep(min(seconds, _SETTLING_PAUSE))
+            return
+        try:
+            if self._listen(seconds):
+                self._settled_at = time.monotonic() + _SETTLING_SECONDS
+        except (BackendUnreachableError, DaemonError):
+            self.close()
+            time.sleep(min(seconds, self._longest))
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events, self._unread = None, b""
+
+    def _listen(self, seconds: float) -> bool:
+        """Does something of concern happen within so many seconds?"""
+        deadline = time.monotonic() + seconds
+        if self._events is None:
+            self._events = self._transport.arriving("/events", filters=_FILTERS)
+        while (left := deadline - time.monotonic()) > 0:
+            with self._transport.reaching():
+                piece = self._events.next_piece(left)
+                if piece == b"":
+                    raise ConnectionError("the stream of events ended")
+            *events, self._unread = (self._unread + (piece or b"")).split(b"\n")
+            if any(map(self._concerns, events)):
+                return True
+        return False
+
+    def _concerns(self, event: bytes) -> bool:
+        labels = json.loads(event)["Actor"]["Attributes"]
+        of_gpus = config.LABEL_GPUS in labels or config.LABEL_LEASE in labels
+        return of_gpus or labels.get(config.LABEL_JOB) in self._job_ids

@@ -1,0 +1,201 @@
+"""A GPU is given once, whatever is removed or killed behind our back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker_lab import DockerLab
+
+from lab.docker.images import BUSYBOX
+from tao_sdk.errors import CapacityError, SubmissionRejectedError
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.docker import lease_holder
+from tao_sdk.platforms.docker.launch import Launcher
+from tao_sdk.platforms.gpus.leases import GpuLeases, release
+
+LONG = 120
+
+
+def gpu_job(lab: DockerLab, script: str, **extra: Any) -> dict[str, Any]:
+    return {**lab.job(script), "gpu_count": 1, **extra}
+
+
+def keys_of(lab: DockerLab) -> list[str]:
+    return [f"pretended-{gpu}" for gpu in lab.gpus.split(",")]
+
+
+def prune_leases(lab: DockerLab) -> None:
+    """`docker container prune`, as far as it concerns the GPUs of this test."""
+    for key in keys_of(lab):
+        lab.engine.docker("container", "prune", "-f", "--filter", f"label=tao-sdk-gpu-lease={key}")
+
+
+def leases_on_the_daemon(lab: DockerLab) -> list[str]:
+    form = "{{.Names}} {{.Label `tao-sdk-job-id`}}"
+    words = ["ps", "-a", "--format", form, "--filter", "label=tao-sdk-gpu-lease"]
+    names = [f"tao-gpu-{key}" for key in keys_of(lab)]
+    lines = lab.engine.docker(*words).splitlines()
+    return sorted(line for line in lines if line.split(" ")[0] in names)
+
+
+def machine_leases() -> GpuLeases:
+    return GpuLeases(os.environ["TAO_GPU_LEASE_DIR"])
+
+
+def holders_of(key: str) -> list[int]:
+    """The processes that hold a GPU's lock for a container."""
+    lock = Path(os.environ["TAO_GPU_LEASE_DIR"], f"gpu-{key}.lock").resolve()
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            is_holder = b"lease_holder" in (process / "cmdline").read_bytes()
+            files = [str(one.readlink()) for one in (process / "fd").iterdir()] if is_holder else []
+        except OSError:
+            continue  # it ended while we looked
+        if str(lock) in files:
+            found.append(int(process.name))
+    return found
+
+
+class TestPrune:
+    def test_a_gpu_is_not_given_twice(
+        self, lab: DockerLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = lab.sdk().create_job(**gpu_job(lab, "echo $NVIDIA_VISIBLE_DEVICES; sleep 600"))
+        prune_leases(lab)
+        assert leases_on_the_daemon(lab) == []
+        # From now on somebody on another machine, who sees the daemon and not our locks.
+        monkeypatch.setenv("TAO_GPU_LEASE_DIR", str(tmp_path / "elsewhere"))
+        sdk = lab.sdk()
+        second = sdk.create_job(**gpu_job(lab, "echo $NVIDIA_VISIBLE_DEVICES; sleep 600"))
+        prune_leases(lab)
+        with pytest.raises(CapacityError, match="0 of 2 are free"):
+            sdk.create_job(**gpu_job(lab, "true"))
+        eventually(lambda: sdk.get_job_logs(first.id) and sdk.get_job_logs(second.id))
+        given = [sdk.get_job_logs(job.id).strip() for job in (first, second)]
+        assert given == lab.gpus.split(",")
+        expected = zip(keys_of(lab), (first, second), strict=True)
+        assert leases_on_the_daemon(lab) == [f"tao-gpu-{key} {job.id}" for key, job in expected]
+
+    def test_whoever_watches_makes_a_lease_again(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**gpu_job(lab, "sleep 600"))
+        prune_leases(lab)
+        assert job.refresh().status == "Running"
+        assert leases_on_the_daemon(lab) == [f"tao-gpu-{keys_of(lab)[0]} {job.id}"]
+        job.cancel()
+        eventually(lambda: job.refresh().status == "Canceled" and not leases_on_the_daemon(lab))
+
+    def test_between_making_and_starting_a_container_nothing_starts(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = Launcher.create
+
+        def create_and_prune(self: Launcher, *arguments: Any) -> str:
+            container = real(self, *arguments)
+            prune_leases(lab)
+            return container
+
+        sdk = lab.sdk()
+        monkeypatch.setattr(Launcher, "create", create_and_prune)
+        with pytest.raises(SubmissionRejectedError, match="docker container prune"):
+            sdk.create_job(**gpu_job(lab, "echo started >> /starts/it"))
+        assert not (lab.starts / "it").exists()
+        assert lab.engine.docker("ps", "-aq", "--filter", f"volume={lab.results}") == ""
+        eventually(lambda: machine_leases().free(keys_of(lab)) == keys_of(lab))
+
+
+class TestLocksOfTheMachine:
+    def test_taken_again_when_their_holder_was_killed(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        key = keys_of(lab)[0]
+        job = sdk.create_job(**gpu_job(lab, "sleep 600"))
+        [holder] = holders_of(key)
+        os.kill(holder, signal.SIGKILL)
+        eventually(lambda: machine_leases().free([key]) == [key])
+        ticket = machine_leases().join_queue("a-local-job", [key])
+        assert job.refresh().status == "Running"
+        assert machine_leases().free([key]) == [], "whoever waits for a GPU in use waits on"
+        ticket.close()
+        assert len(holders_of(key)) == 1
+        job.refresh()
+        assert len(holders_of(key)) == 1, "one holder is enough"
+        job.cancel()
+        eventually(lambda: machine_leases().free([key]) == [key])
+
+    def test_taken_again_by_whoever_wants_gpus(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        key = keys_of(lab)[0]
+        sdk.create_job(**gpu_job(lab, "sleep 600"))
+        [holder] = holders_of(key)
+        os.kill(holder, signal.SIGKILL)
+        eventually(lambda: machine_leases().free([key]) == [key])
+        with pytest.raises(CapacityError):
+            lab.sdk().create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert machine_leases().free([key]) == []
+
+    def test_held_when_the_client_dies_with_the_start(self, lab: DockerLab) -> None:
+        child = lab.start_python(
+            "import json, os, signal, sys\n"
+            "from tao_sdk.platforms.docker.transport import DockerTransport\n"
+            "real = DockerTransport.post\n"
+            "def post(self, path, *a, **k):\n"
+            "    done = real(self, path, *a, **k)\n"
+            "    if path.endswith('/start'):\n"
+            "        os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    return done\n"
+            "DockerTransport.post = post\n"
+            "sdk.create_job(**json.loads(sys.argv[1]))",
+            json.dumps(gpu_job(lab, "sleep 600")),
+        )
+        child.communicate(timeout=60)
+        assert child.returncode == -signal.SIGKILL
+        keys = keys_of(lab)
+        assert machine_leases().free(keys) == keys[1:]
+        sdk = lab.sdk()
+        [job] = sdk.list_jobs()
+        assert job.cancel()
+        eventually(lambda: machine_leases().free(keys) == keys)
+
+    def test_given_back_when_the_start_fails(self, lab: DockerLab) -> None:
+        with pytest.raises(SubmissionRejectedError, match="nobody-knows"):
+            lab.sdk().create_job(**gpu_job(lab, "true", container_user="nobody-knows"))
+        eventually(lambda: machine_leases().free(keys_of(lab)) == keys_of(lab))
+
+    def test_not_kept_for_a_container_that_is_never_started(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lease_holder, "_UNSTARTED_SECONDS", 0)
+        made = lab.engine.docker("create", "-v", f"{lab.results}:/x", BUSYBOX, "true").strip()
+        lease_holder.wait_for_end(str(lab.engine.socket), made)
+
+    def test_the_holder_has_nothing_of_the_environment(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("NGC_KEY", "nvapi-secret-of-the-client")
+        job = lab.sdk().create_job(**gpu_job(lab, "sleep 600"))
+        [holder] = holders_of(keys_of(lab)[0])
+        names = {
+            entry.partition(b"=")[0]
+            for entry in Path(f"/proc/{holder}/environ").read_bytes().split(b"\0")
+            if entry
+        }
+        assert names <= {b"LD_LIBRARY_PATH"}
+        job.cancel()
+
+    def test_retaking_takes_what_is_free_and_nothing_else(self, tmp_path: Path) -> None:
+        leases = GpuLeases(tmp_path)
+        held = leases.try_take(["a"], 1, None)
+        ticket = leases.join_queue("waiting", ["a", "b"])
+        again = leases.retake(["a", "b"])
+        assert list(again) == ["b"]
+        assert leases.retake(["a", "b"]) == {}
+        release({**held, **again})
+        ticket.close()

@@ -1,0 +1,138 @@
+"""Logs on a real engine: rotated away, interleaved, long; and what is left open afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker_lab import DockerLab, isolate
+
+from lab.docker import private_engine
+from tao_sdk.platforms.conformance import eventually
+
+LONG = 90
+
+
+@pytest.fixture
+def rotating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
+    """An engine that keeps a few hundred lines of a log."""
+    rotation = ("--log-opt", "max-size=20k", "--log-opt", "max-file=2")
+    with private_engine(*rotation) as engine:
+        lab = DockerLab(tmp_path, engine)
+        isolate(monkeypatch, lab)
+        yield lab
+        lab.end_all()
+
+
+@pytest.mark.timeout(300)
+def test_a_cursor_is_good_whatever_was_rotated_away(rotating: DockerLab) -> None:
+    lab = rotating
+    steps = ((1, 600), (601, 1200), (1201, 1300))
+    step = "while [ ! -e /starts/{0} ]; do sleep 0.05; done; seq {0} {1}"
+    script = "; ".join(step.format(*numbers) for numbers in steps)
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job(f"{script}; sleep 600"))
+    cursor, kept = "", []
+    for first, last in steps:
+        (lab.starts / str(first)).touch()
+        eventually(lambda end=str(last): end in sdk.get_job_logs(job.id).split(), LONG)
+        kept = lab.engine.docker("logs", f"tao-job-{job.id}").split()
+        stream = lab.sdk().stream_logs(job.id, follow=False, cursor=cursor)
+        assert list(stream) == [line for line in kept if int(line) >= first]
+        cursor = stream.cursor
+    assert int(kept[0]) > 600, "there was rotation"
+    assert len(kept) > 100, "and some of what was known was still there"
+    assert sdk.get_job_logs(job.id, tail=3).split() == kept[-3:]
+
+
+def test_output_and_errors_as_the_daemon_has_them(lab: DockerLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(
+        **lab.job(
+            "for i in $(seq 500); do echo $i; echo e$i >&2; [ $((i % 50)) != 0 ] || sleep 0.1; done"
+        )
+    )
+    followed = list(job.logs(follow=True))
+    assert [line for line in followed if line[0] != "e"] == [str(i) for i in range(1, 501)]
+    assert [line for line in followed if line[0] == "e"] == [f"e{i}" for i in range(1, 501)]
+    stream = sdk.stream_logs(job.id)
+    for number, line in enumerate(stream, start=1):
+        assert line == followed[number - 1]
+        if number % 97 == 0:
+            rest = lab.sdk().stream_logs(job.id, cursor=stream.cursor)
+            assert list(rest) == followed[number:]
+
+
+def test_the_last_lines_are_lines_however_long(lab: DockerLab) -> None:
+    """The engine cuts at 16 KiB, and would count the pieces; here also in the middle of an é."""
+    sdk = lab.sdk()
+    long = "head -c 20001 /dev/zero | tr '\\0' x | sed 's/x/é/g'"
+    job = sdk.create_job(**lab.job(f"echo 1; {long}; echo; echo 3; {long}; printf '\\nend'"))
+    assert job.wait(timeout=LONG).status == "Complete"
+    expected = ["1", "é" * 20001, "3", "é" * 20001, "end"]
+    assert sdk.get_job_logs(job.id).splitlines() == expected
+    for count in range(6):
+        assert sdk.get_job_logs(job.id, tail=count).splitlines() == expected[5 - count :]
+
+
+def test_several_followers_of_one_job_have_a_stream_each(lab: DockerLab) -> None:
+    """Two of them used to close each other's at every line."""
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job("for i in $(seq 40); do echo $i; sleep 0.05; done"))
+    transport = sdk.backend.transport
+    before = len(transport.calls)
+    seen: list[list[str]] = [[], [], []]
+    followers = [
+        threading.Thread(target=lambda s=lines: s.extend(job.logs(follow=True))) for lines in seen
+    ]
+    for follower in followers:
+        follower.start()
+    for follower in followers:
+        follower.join(LONG)
+    assert seen == [[str(i) for i in range(1, 41)]] * 3
+    reads = [call for call in tuple(transport.calls)[before:] if call.endswith("/logs")]
+    assert len(reads) < 20, reads
+
+
+def test_nothing_is_left_open_by_a_follower(lab: DockerLab) -> None:
+    found = lab.run_python_json(
+        "import json, os, sys, threading\n"
+        "def is_socket(number):\n"
+        "    try: return os.readlink(f'/proc/self/fd/{number}').startswith('socket:')\n"
+        "    except OSError: return False\n"
+        "def left():\n"
+        "    sockets = sum(map(is_socket, os.listdir('/proc/self/fd')))\n"
+        "    return sockets, threading.active_count()\n"
+        "job = sdk.create_job(**json.loads(sys.argv[1]))\n"
+        "job.refresh()\n"
+        "found = {'before': left()}\n"
+        "stream = sdk.stream_logs(job.id)\n"
+        "next(stream)\n"
+        "found['following'] = left()\n"
+        "stream.close()\n"
+        "assert list(stream) == []\n"
+        "found['closed'] = left()\n"
+        "other = sdk.stream_logs(job.id, cursor=stream.cursor)\n"
+        "assert next(other) == 'also up'\n"
+        "del other\n"
+        "found['follower dropped'] = left()\n"
+        "stream = sdk.stream_logs(job.id)\n"
+        "next(stream)\n"
+        "sdk.close()\n"
+        "found['SDK closed'] = left()\n"
+        "del stream\n"
+        "stream = sdk.stream_logs(job.id)\n"
+        "next(stream)\n"
+        "del job, stream, sdk\n"
+        "found['SDK dropped'] = left()\n"
+        "print(json.dumps(found))",
+        json.dumps(lab.job("echo up; echo also up; sleep 600")),
+    )
+    sockets, threads = found["before"]
+    assert sockets, "the connection on which the job was made is kept for the next request"
+    assert found["following"] == [sockets + 1, threads]
+    assert found["closed"] == found["follower dropped"] == [sockets, threads]
+    assert found["SDK closed"] == found["SDK dropped"] == [0, threads]

@@ -1,0 +1,213 @@
+"""The way to the daemon: shared with nobody, with time-outs that fit, told of what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from docker_lab import DockerLab
+
+from lab.docker import Engine
+from lab.docker.images import BUSYBOX
+from lab.docker.proxy import Proxy
+from lab.docker.ssh_server import ssh_server
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.docker import transport as transport_module
+from tao_sdk.platforms.docker.endpoint import Endpoint
+from tao_sdk.platforms.docker.ssh import ssh_command
+from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.ssh_control import control_folder
+
+LONG = 90
+
+ASK_IN_EVERY_PROCESS = """
+import json, os, signal, sys
+from tao_sdk.platforms.docker.endpoint import resolve
+from tao_sdk.platforms.docker.transport import DockerTransport
+
+transport = DockerTransport(resolve(sys.argv[1]))
+names = sys.argv[2:]
+
+def is_answered():
+    return all(transport.get(f"/containers/{name}/json")["Name"] == f"/{name}" for name in names)
+
+def fork(gate):
+    if child := os.fork():
+        return child
+    signal.alarm(60)
+    answered = False
+    try:
+        os.close(gate[1])
+        os.read(gate[0], 1)
+        answered = is_answered()
+    finally:
+        os._exit(0 if answered else 1)
+
+def ask_all_at_once():
+    answered = is_answered()
+    gate = os.pipe()
+    children = [fork(gate) for _ in range(3)]
+    for end in gate:
+        os.close(end)
+    answered = is_answered() and answered
+    return [answered, *(os.waitpid(child, 0)[1] == 0 for child in children)]
+
+signal.alarm(60)
+print(json.dumps([ask_all_at_once() for _ in range(20)]))
+"""
+
+READ_ON_IN_TWO_PROCESSES = """
+import os, pathlib, signal
+job = sdk.create_job(**json.loads(sys.argv[1]))
+stream = sdk.stream_logs(job.id)
+lines = [next(stream)]
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    rest = []
+    try:
+        rest = list(stream)
+    finally:
+        os._exit(0 if rest == [str(number) for number in range(2, 3001)] else 1)
+pathlib.Path(sys.argv[2]).touch()
+lines += stream
+print(json.dumps([lines, os.waitpid(child, 0)[1]]))
+"""
+
+
+class TestFork:
+    """A forked process used its parent's connections, and each read answers to the other."""
+
+    @pytest.mark.parametrize("scheme", ["unix", "tcp"])
+    def test_every_process_gets_its_own_answers(self, lab: DockerLab, scheme: str) -> None:
+        names = [f"{lab.folder.name[:20]}-{os.getpid()}-{scheme}-{number}" for number in range(4)]
+        for name in names:
+            volume = f"{lab.results}:/x"
+            lab.engine.docker(
+                "create", "--network=none", "-v", volume, "--name", name, BUSYBOX, "x"
+            )
+        with contextlib.closing(Proxy("127.0.0.1", lab.engine.socket)) as proxy:
+            url = lab.url if scheme == "unix" else f"tcp://127.0.0.1:{proxy.port}"
+            found = lab.run_python_json(ASK_IN_EVERY_PROCESS, url, *names, seconds=LONG)
+        assert found == [[True] * 4] * 20
+
+    def test_a_log_is_read_on_in_both_processes(self, lab: DockerLab) -> None:
+        script = (
+            "echo 1; while [ ! -e /starts/forked ]; do sleep 0.05; done; "
+            "for i in $(seq 2 3000); do echo $i; done"
+        )
+        found = lab.run_python_json(
+            f"import json, sys\n{READ_ON_IN_TWO_PROCESSES}",
+            json.dumps(lab.job(script)),
+            str(lab.starts / "forked"),
+            seconds=LONG,
+        )
+        assert found == [[str(number) for number in range(1, 3001)], 0]
+
+
+class TestEvents:
+    @pytest.mark.timeout(LONG)
+    def test_an_end_is_seen_when_it_happens(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done"))
+        with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
+            pauses.pause(0.01)
+            assert pauses.longest > sdk.backend.poll_seconds, "there is no need to ask often"
+            (lab.starts / "end").touch()
+            while not sdk.get_job_status(job.id).terminal:
+                pauses.pause(10 * LONG)
+
+    @pytest.mark.timeout(LONG)
+    def test_without_events_it_is_asked_as_often_as_before(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done"))
+        with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
+            pauses.pause(0.01)
+            with lab.unreachable():
+                pauses.pause(10 * LONG)  # tells that the stream has broken off
+                pauses.pause(10 * LONG)  # cannot open another one
+                assert pauses.longest == sdk.backend.poll_seconds
+            pauses.pause(0.01)
+            assert pauses.longest > sdk.backend.poll_seconds
+        (lab.starts / "end").touch()
+        assert job.wait(timeout=LONG).status == "Complete"
+
+
+@pytest.fixture
+def slow_daemon(tmp_path: Path) -> Iterator[tuple[str, threading.Event]]:
+    """Says at once that it lives, and all else when it is allowed to."""
+    allowed = threading.Event()
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while asked := connection.recv(65536):
+                if b"/_ping" not in asked:
+                    allowed.wait(LONG)
+                connection.sendall(head.encode())  # unless whoever asked has given up
+
+    def accept(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "slow.sock"))
+        server.listen()
+        threading.Thread(target=accept, args=(server,), daemon=True).start()
+        yield f"unix://{tmp_path}/slow.sock", allowed
+        allowed.set()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_look_is_given_up_before_work_is(
+    slow_daemon: tuple[str, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, allowed = slow_daemon
+    monkeypatch.setattr(transport_module, "SHORT_SECONDS", 0.2)
+    transport = DockerTransport(Endpoint(url))
+    made: list[object] = []
+    making = threading.Thread(target=lambda: made.append(transport.post("/containers/create", {})))
+    making.start()
+    with pytest.raises(BackendUnreachableError, match="timed out"):
+        transport.get("/containers/json")
+    assert making.is_alive(), "to make something may take longer"
+    allowed.set()
+    making.join(LONG)
+    assert made == [{}]
+
+
+class TestSsh:
+    def test_a_shell_at_the_other_end_sees_one_word(self) -> None:
+        words = ssh_command("ssh://gpu-box/run/a%20b;reboot/d.sock", "/run/a b/50%")
+        assert words[-4:] == ["--host", "'unix:///run/a b;reboot/d.sock'", "system", "dial-stdio"]
+        assert 'ControlPath="/run/a b/50%%/%C"' in words
+
+    def test_paths_with_blanks_on_either_side(
+        self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with (
+            ssh_server(tmp_path / "ssh", engine) as server,
+            tempfile.TemporaryDirectory(prefix="tao ; exit 1 ; ") as there,
+            tempfile.TemporaryDirectory(prefix="tao 50% ") as here,
+        ):
+            monkeypatch.setenv("PATH", server.client_path)
+            monkeypatch.setattr(tempfile, "tempdir", here)
+            Path(there, "docker.sock").symlink_to(engine.socket)
+            url = f"{server.url()}{quote(there)}/docker.sock"
+            transport = DockerTransport(Endpoint(url))
+            assert transport.get("/version")["Version"]
+            transport.close()
+            assert [path.is_socket() for path in control_folder().iterdir()] == [True]
+            words = ssh_command(url, str(control_folder()))
+            end = [*words[:1], "-O", "exit", *words[1 : words.index("--") + 2]]
+            subprocess.run(end, check=True, capture_output=True, timeout=30)
