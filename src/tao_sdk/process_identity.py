@@ -39,7 +39,7 @@ class ProcessIdentity(NamedTuple):
 
     @classmethod
     def current(cls) -> ProcessIdentity:
-        return cls(this_host(), os.getpid(), start_time(os.getpid()) or "")
+        return cls(this_host(), os.getpid(), _own_start_time())
 
     @classmethod
     def parse(cls, text: str) -> ProcessIdentity | None:
@@ -81,6 +81,14 @@ def this_host() -> str:
         return name
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{name}{_machine_id()}/{boot[:8]}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+@functools.lru_cache(maxsize=1)
+def _own_start_time() -> str:
+    return start_time(os.getpid()) or ""
+
+
+os.register_at_fork(after_in_child=_own_start_time.cache_clear)
 
 
 def is_this_machine(host: str) -> bool:

@@ -41,6 +41,12 @@ def test_importing_loads_exactly_this() -> None:
     assert modules_loaded_by("import tao_sdk") == {"tao_sdk", "tao_sdk._version", "__future__"}
 
 
+def test_a_platform_loads_little() -> None:
+    """Each of these would be a good part of the start of every program."""
+    late = {"dataclasses", "inspect", "sqlite3", "subprocess", "logging", "socket", "uuid"}
+    assert late.isdisjoint(modules_loaded_by("from tao_sdk import LocalSDK"))
+
+
 def test_every_public_name_needs_the_standard_library_only() -> None:
     """Third-party packages are for the command line and single features."""
     statement = f"from tao_sdk import {', '.join(n for n in tao_sdk.__all__ if n != '__version__')}"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tao_sdk.errors import ForeignStoreError, StoreError, ValidationError
-from tao_sdk.job_store import JobStore, schema
+from tao_sdk.job_store import JobStore, NewJob, access, schema
 from tao_sdk.job_store.file_systems import parse_mount_output, parse_mountinfo, type_of_mount
 from tao_sdk.job_store.store_file import read_header
+
+NORMAL, FULL = 1, 2  # of PRAGMA synchronous
 
 
 @pytest.fixture
@@ -148,11 +153,68 @@ def test_a_failing_migration_leaves_the_old_version(
     assert "colour" not in JobStore(path).list_jobs()[0]
 
 
-def test_durability_settings(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "journal", "synchronous"), [("wal", "wal", NORMAL), ("network", "delete", FULL)]
+)
+def test_durability_settings(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, journal: str, synchronous: int
+) -> None:
+    monkeypatch.setenv("TAO_SDK_STORE_MODE", mode)
     with JobStore(path)._database.read() as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == journal
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == synchronous
         assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+
+
+class TestReachingTheDisk:
+    """On a local disk the commit is one step and the wait for the disk the next."""
+
+    @pytest.fixture
+    def waits(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many jobs there were at each wait for the disk."""
+        found: list[int] = []
+        real = access._sync_data
+
+        def sync(descriptor: int) -> None:
+            log = path.with_name(f"{path.name}-wal")
+            assert os.path.samestat(os.fstat(descriptor), log.stat())
+            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")  # others may write meanwhile
+                found.append(other.execute("SELECT count(*) FROM jobs").fetchone()[0])
+                other.execute("ROLLBACK")
+            real(descriptor)
+
+        monkeypatch.setattr(access, "_sync_data", sync)
+        return found
+
+    def test_what_was_acknowledged_has_reached_it(self, path: Path, waits: list[int]) -> None:
+        store = JobStore(path)
+        store.create_job("job-0", "dino", "train", "local")
+        store.create_job("job-1", "dino", "train", "local")
+        assert waits == [1, 2]
+
+    def test_reading_waits_for_nothing(self, path: Path, waits: list[int]) -> None:
+        store = JobStore(path)
+        store.create_job("job-0", "dino", "train", "local")
+        store.list_jobs()
+        assert waits == [1]
+
+    def test_a_confirmation_does_not_wait(self, path: Path, waits: list[int]) -> None:
+        """Were it undone, its submission would be settled once more, with the same end."""
+        store = JobStore(path)
+        store.begin_submissions([NewJob("job-0", "dino", "train", "local", "local", "t", "owner")])
+        assert store.confirm_submission("job-0", backend_job_id="c0", native={})
+        assert waits == [1]
+        store.add_event("job-0", "later")
+        assert waits == [1, 1]
+
+    def test_a_disk_that_fails_is_told(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(_: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(access, "_sync_data", fail)
+        with pytest.raises(StoreError, match="cannot be brought to the disk"):
+            JobStore(path).create_job("job-0", "dino", "train", "local")
 
 
 class TestModes:

@@ -6,9 +6,13 @@ is safe to share between threads, processes and, on a network file system, hosts
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tao_sdk.job_store.paths import resolve_sdk_state_paths
 from tao_sdk.job_store.rows import Confirmation, NewJob, Row, StatusUpdate, decode
-from tao_sdk.job_store.store import JobStore, merge_legacy_database
+
+if TYPE_CHECKING:
+    from tao_sdk.job_store.store import JobStore, merge_legacy_database
 
 __all__ = [
     "Confirmation",
@@ -20,3 +24,12 @@ __all__ = [
     "merge_legacy_database",
     "resolve_sdk_state_paths",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, because whoever only plans, or looks at rows, needs neither SQLite nor the store.
+    if name in ("JobStore", "merge_legacy_database"):
+        from tao_sdk.job_store import store
+
+        return getattr(store, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,9 +51,13 @@ class Database:
         """A consistent view for the length of the body."""
         return self._transaction(writing=False)
 
-    def write(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The body's changes, all of them or none."""
-        return self._transaction(writing=True)
+    def write(self, *, durable: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+        """The body's changes, all of them or none; on the disk when this returns.
+
+        Without `durable` they are as safe from the end of any process, but a power cut soon after
+        may undo them: for what can be found out again.
+        """
+        return self._transaction(writing=True, durable=durable)
 
     def close(self) -> None:
         """Let go of the file for good."""
@@ -62,7 +66,7 @@ class Database:
             self._closed = True
 
     @contextmanager
-    def _transaction(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, writing: bool, durable: bool = False) -> Iterator[sqlite3.Connection]:
         deadline = Deadline.from_settings()
         with self._lock, self._not_nested(), self._sqlite_errors_explained(deadline):
             access = self._opened(deadline)
@@ -77,6 +81,8 @@ class Database:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
+        if durable:
+            access.reach_disk()  # with no lock held: others go on meanwhile
 
     @contextmanager
     def _not_nested(self) -> Iterator[None]:

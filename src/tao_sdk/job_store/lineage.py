@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tao_sdk.errors import JobNotFoundError
+from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row
 from tao_sdk.job_store.statements import insert_row, select_all, select_job
-from tao_sdk.models import utc_now
 
 
 class Lineage(StoreBase):

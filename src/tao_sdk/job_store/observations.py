@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tao_sdk.errors import JobNotFoundError
+from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row, StatusUpdate, encode, is_terminal
 from tao_sdk.job_store.statements import append_event, select_job, select_jobs, update_job
 from tao_sdk.job_store.transitions import changes_of, checked
-from tao_sdk.models import utc_now
 
 
 class Observations(StoreBase):

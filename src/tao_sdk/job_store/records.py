@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import JobExistsError, ValidationError
+from tao_sdk.job_states import JobState, utc_now, validate_job_id
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import (
     Row,
@@ -23,7 +24,6 @@ from tao_sdk.job_store.statements import (
     select_job,
     update_job,
 )
-from tao_sdk.models import JobState, utc_now, validate_job_id
 
 _MAY_GET_BACKEND_STATUS = (JobState.PENDING.value, JobState.RUNNING.value)
 

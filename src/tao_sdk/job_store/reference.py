@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tao_sdk.errors import ForeignStoreError, ValidationError
+from tao_sdk.job_states import JobState, utc_now, validate_job_id
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row
 from tao_sdk.job_store.statements import (
@@ -24,7 +25,6 @@ from tao_sdk.job_store.statements import (
     select_job,
     update_job,
 )
-from tao_sdk.models import JobState, utc_now, validate_job_id
 
 if TYPE_CHECKING:
     import logging

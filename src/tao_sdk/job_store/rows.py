@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.models import TERMINAL_STATES, JobState
+from tao_sdk.job_states import TERMINAL_STATES, JobState
 
 Row = dict[str, Any]
 """One row by column name. JSON columns are still text: see `decode`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tao_sdk.errors import ForeignStoreError
-from tao_sdk.models import TERMINAL_STATES, JobState
+from tao_sdk.job_states import TERMINAL_STATES, JobState
 
 APPLICATION_ID = int.from_bytes(b"TAOj", "big")
 

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from tao_sdk.errors import UnknownParentError, ValidationError
+from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.rows import Row, storable
-from tao_sdk.models import utc_now
 
 # SQLite allows 999 parameters in old versions.
 _CHUNK = 500

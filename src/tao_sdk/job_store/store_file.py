@@ -27,6 +27,9 @@ Mode = Literal["wal", "network"]
 # the journal of a killed writer, and the unfinished transaction becomes visible.)
 _VFS: dict[Mode, str] = {"wal": "unix", "network": "unix-none"}
 _JOURNAL: dict[Mode, str] = {"wal": "WAL", "network": "DELETE"}
+# With a write-ahead log, NORMAL keeps the file whole whatever happens; that an acknowledged commit
+# is on the disk is seen to by `LocalAccess`. With a rollback journal only FULL does either.
+_SYNCHRONOUS: dict[Mode, str] = {"wal": "NORMAL", "network": "FULL"}
 _MODE_BY_JOURNAL_VERSION: dict[int, Mode] = {1: "network", 2: "wal"}
 
 _MAGIC = b"SQLite format 3\0"
@@ -140,14 +143,14 @@ def connect(path: Path, mode: Mode) -> sqlite3.Connection:
     address = f"file://{quote(os.fsencode(path))}?mode=rw&vfs={_VFS[mode]}"
     # The store's own lock serialises threads, and transactions are begun explicitly.
     connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
-    configure(connection)
+    configure(connection, _SYNCHRONOUS[mode])
     return connection
 
 
-def configure(connection: sqlite3.Connection) -> None:
+def configure(connection: sqlite3.Connection, synchronous: str) -> None:
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     # One large transaction, such as a prune, must not leave a large log behind for good.
     connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_LOG}")
 

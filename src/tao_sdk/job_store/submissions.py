@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tao_sdk.errors import JobExistsError, ValidationError
+from tao_sdk.job_states import TERMINAL_STATES, JobState, utc_now, validate_job_id
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Confirmation, NewJob, Row, checked_status, encode, is_terminal
 from tao_sdk.job_store.schema import UNSETTLED
@@ -25,7 +26,6 @@ from tao_sdk.job_store.statements import (
     select_jobs,
     update_job,
 )
-from tao_sdk.models import TERMINAL_STATES, JobState, utc_now, validate_job_id
 
 _SUBMITTING = "submitting"
 _SUBMITTED = "submitted"
@@ -75,7 +75,8 @@ class Submissions(StoreBase):
         if not natives:
             return []
         confirmed = []
-        with self._database.write() as connection:
+        # Should a power cut undo this, the platform is asked once more what became of the jobs.
+        with self._database.write(durable=False) as connection:
             for item, native in zip(confirmations, natives, strict=True):
                 row = _unsettled(connection, item.job_id)
                 if row is None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from tao_sdk.job_states import TERMINAL_STATES
 from tao_sdk.job_store.rows import Row, StatusUpdate, checked_status, encode, is_terminal, same_json
-from tao_sdk.models import TERMINAL_STATES
 
 _OBSERVED_EVERY_SECONDS = 60.0
 _FILLED_AFTER_THE_END = ("exit_code", "started_at", "ended_at", "message")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -55,8 +56,11 @@ def children_of(pid: int) -> list[int]:
 
 def open_files_of(pid: int) -> list[str]:
     """What its descriptors lead to, by number."""
-    folder = Path(f"/proc/{pid}/fd")
-    return [str((folder / n).readlink()) for n in sorted(os.listdir(folder), key=int)]  # noqa: PTH208
+    found = []
+    for descriptor in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda path: int(path.name)):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(str(descriptor.readlink()))
+    return found
 
 
 def has_ended(pid: int) -> bool:
@@ -183,7 +187,7 @@ class TestItsEnd:
     def test_close(self, sdk: LocalSDK) -> None:
         job = run(sdk, "sleep 600")
         process = pid_of(sdk)
-        [waiting] = [pid for pid in children_of(process) if pid not in supervisors_of(sdk, job)]
+        [waiting] = eventually(lambda: set(children_of(process)) - {*supervisors_of(sdk, job)})
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         sdk.close()
         assert has_ended(process)
@@ -282,7 +286,7 @@ class TestKilled:
     def test_between_jobs(self, sdk: LocalSDK) -> None:
         first = run(sdk, "sleep 600")
         process = pid_of(sdk)
-        waiting = [pid for pid in children_of(process) if pid not in supervisors_of(sdk, first)]
+        waiting = eventually(lambda: set(children_of(process)) - {*supervisors_of(sdk, first)})
         for pid in (process, *waiting):
             os.kill(pid, signal.SIGKILL)
         # One that is still dying could be handed the next job, which is then refused.
@@ -356,6 +360,66 @@ def walk(frame: object) -> list[object]:
     return found
 
 
+class TestTheNextSupervisor:
+    """One is called to its channel while the row of its job is being written."""
+
+    def test_one_that_no_job_came_for_serves_the_next(self, sdk: LocalSDK) -> None:
+        sdk.backend.prepare()
+        called = channel_of(sdk)
+        sdk.backend.prepare()
+        assert channel_of(sdk) is called
+        assert run(sdk).wait(timeout=LONG).status == "Complete"
+        assert called.fileno() == -1
+
+    def test_one_that_was_killed_meanwhile_costs_no_job(self, sdk: LocalSDK) -> None:
+        sdk.backend.prepare()
+        process = pid_of(sdk)
+        [called] = eventually(lambda: children_of(process))
+        # It lets go of the client's control socket when it has its channel.
+        eventually(lambda: open_files_of(called)[0] == os.devnull)
+        os.kill(called, signal.SIGKILL)
+        eventually(lambda: spawner._has_ended(channel_of(sdk)))
+        assert run(sdk).wait(timeout=LONG).status == "Complete"
+        assert pid_of(sdk) == process
+
+    def test_a_client_that_changed_calls_another(self, sdk: LocalSDK) -> None:
+        sdk.backend.prepare()
+        called, process = channel_of(sdk), pid_of(sdk)
+        soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0 if soft else min(1, hard), hard))
+        try:
+            assert run(sdk).wait(timeout=LONG).status == "Complete"
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+        assert called.fileno() == -1
+        assert has_ended(process)
+
+    def test_a_forked_child_lets_go_of_it(self, sdk: LocalSDK) -> None:
+        program = f"""
+import os
+from tao_sdk import LocalSDK
+sdk = LocalSDK(state_file={str(sdk._state_file)!r}, work_dir={str(sdk.work_dir)!r})
+sdk.backend.prepare()
+called = sdk.backend.transport._spawner._called
+pid = os.fork()
+if pid == 0:
+    assert called.fileno() == -1
+    assert sdk.backend.transport._spawner._called is None
+    raise SystemExit
+assert os.waitpid(pid, 0)[1] == 0
+sdk.create_job(command="true", gpu_count=0).wait(timeout={LONG})
+"""
+        subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+def channel_of(sdk: LocalSDK) -> socket.socket:
+    transport = sdk.backend.transport
+    assert isinstance(transport, LocalTransport)
+    channel = transport._spawner._called
+    assert channel is not None
+    return channel
+
+
 class TestTheChannel:
     def test_a_launch_cut_off_starts_nothing(self, sdk: LocalSDK, tmp_path: Path) -> None:
         mark = tmp_path / "started"
@@ -378,13 +442,9 @@ class TestTheChannel:
         sdk.backend.prepare()
         for folder in (Path(launch.folder), *staged.folders):
             folder.mkdir(parents=True)
-        transport = sdk.backend.transport
-        assert isinstance(transport, LocalTransport)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            transport._spawner._hand_over(theirs)
-        spawner._send(ours, launch.dumps())
-        ours.close()
+        channel = channel_of(sdk)
+        spawner._send(channel, launch.dumps())
+        channel.close()
         state = JobFolder.of(launch).state
         eventually(lambda: state.exists() and json.loads(state.read_text())["phase"] == "done")
         assert json.loads(state.read_text())["outcome"] == "complete"

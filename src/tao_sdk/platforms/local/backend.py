@@ -14,7 +14,7 @@ from tao_sdk.errors import (
     UnsupportedError,
     ValidationError,
 )
-from tao_sdk.models import JobState
+from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import (
     Artefact,
     Backend,

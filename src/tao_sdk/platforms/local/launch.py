@@ -162,10 +162,10 @@ def write_private(path: Path, text: str) -> None:
 
 def current_umask() -> int:
     """The mask of this process."""
-    with contextlib.suppress(FileNotFoundError), open("/proc/self/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"Umask:"):
-                return int(line.split()[1], 8)
+    with contextlib.suppress(FileNotFoundError), open("/proc/self/status", "rb", 0) as status:
+        _, found, rest = status.read(256).partition(b"\nUmask:")  # the second line of it
+        if found:
+            return int(rest.split(None, 1)[0], 8)
     # Elsewhere it can be read only by setting it: private for the moment, should another thread
     # make a file just then.
     with _umask_lock:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from tao_sdk import settings
-from tao_sdk.job_store import JobStore
 from tao_sdk.job_store.paths import state_paths
 from tao_sdk.platforms.base import PlatformSDK
-from tao_sdk.platforms.local.backend import LocalBackend
+
+if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.local.backend import LocalBackend
 
 
 class LocalSDK(PlatformSDK):
@@ -34,12 +37,15 @@ class LocalSDK(PlatformSDK):
         self._work_dir = work_dir
 
     def _make_backend(self) -> LocalBackend:
+        # Loaded with its first use, like everything below this interface.
+        from tao_sdk.platforms.local.backend import LocalBackend
+
         return LocalBackend(self.work_dir)
 
     def close(self) -> None:
         """Stop watching and close the store. Jobs go on."""
-        if isinstance(backend := self.__dict__.get("backend"), LocalBackend):
-            backend.transport.close()
+        if "backend" in self.__dict__:
+            cast("LocalBackend", self.backend).transport.close()
         super().close()
 
     @property

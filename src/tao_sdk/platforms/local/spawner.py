@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import socket
 import subprocess
 import sys
@@ -30,24 +31,31 @@ class Spawner:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: _Process | None = None
+        self._called: socket.socket | None = None
         _spawners.add(self)
 
     def make_ready(self) -> None:
-        """Start the process now: it needs some time, and the caller may have things to do."""
+        """Call a supervisor to its channel, where it waits for a launch.
+
+        That takes some time, most of all before the first job, and the caller has other things to
+        do meanwhile.
+        """
         with self._lock:
             self._current()
+            if self._called is not None and _has_ended(self._called):
+                self._dismiss()
+            if self._called is None:
+                self._called = self._call()
 
     def start(self, launch: bytes) -> bytes:
         """Have a supervisor started for this launch; what it answers, b"" if it never did."""
-        ours, theirs = socket.socketpair()
-        _ends_of_supervisors.add(theirs)
-        with ours:
+        with self._lock:
+            channel, self._called = self._called or self._call(), None
+        with channel:
             # It may end before it has read everything; and may have said why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                with theirs:
-                    self._hand_over(theirs)
-                _send(ours, launch)
-            return _receive(ours)
+                _send(channel, launch)
+            return _receive(channel)
 
     def last_words(self) -> str:
         """What the process said when it failed."""
@@ -59,14 +67,21 @@ class Spawner:
         with self._lock:
             self._drop()
 
+    def _call(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        _ends_of_supervisors.add(theirs)
+        # Should this one fail as well, its end of the channel is closed: the launch finds out.
+        with theirs, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._hand_over(theirs)
+        return ours
+
     def _hand_over(self, channel: socket.socket) -> None:
-        with self._lock:
-            try:
-                self._current().send(channel)
-            except (BrokenPipeError, ConnectionResetError):
-                # Killed since the last job. It got nothing of this one: another can have it.
-                self._drop()
-                self._current().send(channel)
+        try:
+            self._current().send(channel)
+        except (BrokenPipeError, ConnectionResetError):
+            # Killed since the last job. It got nothing of this one: another can have it.
+            self._drop()
+            self._current().send(channel)
 
     def _current(self) -> _Process:
         if self._process is None or self._process.standing != _standing():
@@ -76,9 +91,15 @@ class Spawner:
         return self._process
 
     def _drop(self) -> None:
+        self._dismiss()
         if self._process is not None:
             self._end_process()
             self._process = None
+
+    def _dismiss(self) -> None:
+        if self._called is not None:
+            self._called.close()
+            self._called = None
 
     def _after_fork_in_child(self) -> None:
         # Another thread of the parent may have held it.
@@ -156,6 +177,15 @@ def _standing() -> tuple[object, ...]:
 
 
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
+
+
+def _has_ended(channel: socket.socket) -> bool:
+    """Is the supervisor at this channel gone? It says nothing before it has a launch, so what can
+    be read is the end.
+    """
+    poll = select.poll()  # not select, which knows no descriptors above 1,023
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _send(channel: socket.socket, launch: bytes) -> None:

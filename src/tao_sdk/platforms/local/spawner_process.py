@@ -5,23 +5,26 @@ starts one of these at its first job and keeps it. It lives as long as the clien
 control socket; the supervisors live on.
 
 For each job the client sends a channel of its own over the control socket. One process, the next
-supervisor, already waits for it. So nothing of one launch can be mistaken for another's, the
-spawner itself never sees a launch (they hold secrets), and the fork is off the client's way.
+supervisor, already waits for it. So nothing of one launch can be mistaken for another's, and the
+spawner itself never sees a launch (they hold secrets). The one after is forked when the client has
+its answer, off its way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tao_sdk.platforms.local.launch import JobFolder, Launch, read_all
-from tao_sdk.platforms.local.supervisor import Station, supervise, tell_client
+from tao_sdk.platforms.local.supervisor import Station, Supervisor, supervise
 from tao_sdk.process_identity import this_host
 
 _CONTROL = 0
@@ -42,9 +45,11 @@ def main() -> None:
             _run_apart(tell)
         os.close(tell)
         # Nothing is read when the next supervisor has found the client gone (or was killed).
-        taken = os.read(told, 1)
+        called = os.read(told, 1)
+        if called:
+            os.read(told, 1)  # the end of it, when the client has its answer or none will come
         os.close(told)
-        if not taken:
+        if not called:
             return
 
 
@@ -54,13 +59,12 @@ def _run_apart(tell: int) -> NoReturn:
     try:
         os.setsid()
         station = Station.set_up()
-        _rehearse()
+        _rehearse(station)
         channel = _next_channel()
         if channel is not None:
             with contextlib.suppress(BrokenPipeError):  # the spawner was killed: there is no next
                 os.write(tell, b".")
-            os.close(tell)
-            _serve(channel, station)
+            _serve(channel, station, lambda: os.close(tell))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())  # the traceback goes to supervisor.log
@@ -70,20 +74,23 @@ def _run_apart(tell: int) -> NoReturn:
         os._exit(code)
 
 
-def _rehearse() -> None:
-    """Read a launch of no job.
+def _rehearse(station: Station) -> None:
+    """Serve a launch of no job, whose folder cannot be there, as far as that goes.
 
     Memory shared with the spawner is copied when it is first written to, page by page. For what
-    reading a launch touches that takes about as long as a commit of the store, and is better done
-    before a client waits.
+    claiming a job touches that takes longer than a commit of the store, and is better done before
+    a client waits.
     """
     environment = {f"NAME_{number}": "some value " * 8 for number in range(40)}
-    example = Launch("", "", "/", "/", [], environment, [], 1, 0, [], [], "/", "", 0.0)
+    nowhere = f"{os.devnull}/nowhere"
+    example = Launch("", "", nowhere, "/", [], environment, [], 1, 0, [], [], "/", "", 0.0)
     client, channel = socket.socketpair()
-    with channel:
-        with client:
-            client.sendall(example.dumps())
-        Launch.loads(read_all(channel))
+    with client:
+        client.sendall(example.dumps())
+        client.shutdown(socket.SHUT_WR)
+        _serve(channel, station, lambda: None)
+    Supervisor(example, station)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _next_channel() -> socket.socket | None:
@@ -98,19 +105,26 @@ def _next_channel() -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-def _serve(channel: socket.socket, station: Station) -> None:
+def _serve(channel: socket.socket, station: Station, answered: Callable[[], None]) -> None:
     """Read one launch and carry it through."""
+
+    def answer(said: dict[str, Any]) -> None:
+        with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may be gone
+            channel.sendall(json.dumps(said).encode() + b"\n")
+        answered()
+
     text = read_all(channel)
     if not Launch.is_whole(text):
+        answered()
         return  # its client died while sending it
     launch = Launch.loads(text)
     os.umask(launch.umask)
     try:
         _log_errors(JobFolder.of(launch).supervisor_log)
     except OSError as error:  # a full disk; or somebody has settled that this job never starts
-        tell_client(channel, {"rejected": f"the supervisor did not start: {error}"})
+        answer({"rejected": f"the supervisor did not start: {error}"})
         return
-    supervise(launch, station, channel)
+    supervise(launch, station, answer)
 
 
 def _log_errors(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tao_sdk.models import JobState
+from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, Observation
 from tao_sdk.process_identity import Fate
 from tao_sdk.result_record import ResultRecord, first_failure

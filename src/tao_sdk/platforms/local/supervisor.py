@@ -14,9 +14,10 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.local.launch import JobFolder, Launch, write_private
@@ -24,9 +25,6 @@ from tao_sdk.platforms.local.ranks import Gate, Rank, start
 from tao_sdk.platforms.local.sessions import LEFTOVER_SECONDS, end_all
 from tao_sdk.process_identity import ProcessIdentity
 from tao_sdk.result_record import record_name
-
-if TYPE_CHECKING:
-    import socket
 
 _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
@@ -80,7 +78,8 @@ class Supervisor:
     def _secure_claim(self) -> None:
         """On the disk before the job starts: no power cut may undo the claim on a job that ran.
 
-        Not before the client is told, who has it in the store: two waits for the disk are enough.
+        Not before the client is told: it has the job in the store, on the disk. A power cut that
+        undoes the claim finds a job that never ran, and that is what `settle` will say.
         """
         os.fsync(self._claim)
         folder = os.open(self._folder.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -349,28 +348,22 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
-def tell_client(channel: socket.socket, answer: dict[str, Any]) -> None:
-    """The one answer to a launch. The client may be gone by now."""
-    with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        channel.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def supervise(launch: Launch, station: Station, channel: socket.socket) -> None:
-    """Claim the job, say so, and carry it to its end."""
+def supervise(launch: Launch, station: Station, answer: Callable[[dict[str, Any]], None]) -> None:
+    """Claim the job, tell the client so in the one answer it gets, carry the job to its end."""
     supervisor = Supervisor(launch, station)
     if not supervisor.claim():
-        tell_client(channel, {"rejected": "another supervisor has this job"})
+        answer({"rejected": "another supervisor has this job"})
         return
     try:
         supervisor.prepare_leases()
     except RefusedError as error:
-        tell_client(channel, {"refused": str(error)})
+        answer({"refused": str(error)})
         return
     except OSError as error:
         supervisor.give_up(error)
-        tell_client(channel, {"rejected": f"GPU leases cannot be kept: {error}"})
+        answer({"rejected": f"GPU leases cannot be kept: {error}"})
         return
-    tell_client(channel, {"claimed": os.getpid()})
+    answer({"claimed": os.getpid()})
     try:
         supervisor.run()
     except Exception as error:

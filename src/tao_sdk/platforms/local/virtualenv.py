@@ -6,12 +6,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.job_store.paths import state_paths
-from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobIdentity, Plan
 from tao_sdk.platforms.local.backend import LocalBackend
 from tao_sdk.platforms.local.launch import Staged
@@ -19,6 +18,9 @@ from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
 from tao_sdk.spec_files import dump_spec
 from tao_sdk.spec_serialization import normalize_specs
+
+if TYPE_CHECKING:
+    from tao_sdk.models import Job
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
