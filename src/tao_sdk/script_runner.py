@@ -22,6 +22,7 @@ from tao_sdk.planning.input_plan import InputPlan, plan_inputs, undeclared_note
 from tao_sdk.planning.output_plan import plan_outputs
 from tao_sdk.planning.placeholders import env_names, mark_config_path
 from tao_sdk.planning.spec_paths import check_places, refuse_flat_keys
+from tao_sdk.runner.archives import is_archive
 from tao_sdk.runner.arguments import build_args_command
 from tao_sdk.runner.destinations import BUCKET, JOB, SPEC, WORK, Destination
 from tao_sdk.runner.errors import RunnerError
@@ -34,6 +35,10 @@ from tao_sdk.spec_files import dump_spec
 from tao_sdk.spec_serialization import SpecTypeError, normalize_config_format, normalize_data
 
 __all__ = ["build_entrypoint"]
+
+# The kernel takes 128 KiB for one word of a command, and 4 KiB for a path.
+_CERTAINLY_SHORT = 100_000
+_LONGEST_PATH = 4096
 
 Declared = Mapping[str, Any] | Sequence[str] | None
 
@@ -190,8 +195,9 @@ def _plan(asked: Mapping[str, Any]) -> dict[str, Any]:
         "s3": plan_outputs(mode, values, asked["outputs"], _STORE, mount_path),
     }
     command = mark_config_path(asked["command"]) if mode == "config" else asked["command"]
+    tasks = [task._replace(extract=_can_be_unpacked(task)) for task in inputs.tasks]
     data = {
-        "inputs": [_staging_record(task) for task in inputs.tasks],
+        "inputs": [_staging_record(task) for task in tasks],
         "links": inputs.links,
         "outputs": {kind: [task._asdict() for task in tasks] for kind, tasks in outputs.items()},
     }
@@ -203,7 +209,7 @@ def _plan(asked: Mapping[str, Any]) -> dict[str, Any]:
         "upload_excludes": compile_excludes(asked["upload_excludes"]),
         "mount_path": mount_path,
         "names_variables": bool(env_names([values, data])),
-        "resumes": mode == "config" and _mentions(values, RESUME_KEY),
+        "resumes": mode == "config" and _may_resume(values),
         "note": _note(mode, command, inputs),
     }
     keys = [task.keys for task in inputs.tasks] + [task.keys for task in outputs["here"]]
@@ -220,7 +226,16 @@ def _plan(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _staging_record(task: StagingTask) -> dict[str, Any]:
-    return {**task._asdict(), "selective": [each._asdict() for each in task.selective]}
+    """What the runner cannot know by itself."""
+    record = {**task._asdict(), "selective": [each._asdict() for each in task.selective]}
+    usual = StagingTask._field_defaults
+    return {name: value for name, value in record.items() if value != usual.get(name)}
+
+
+def _can_be_unpacked(task: StagingTask) -> bool:
+    """Unless it is one file whose name says that it is no archive."""
+    is_one_file = task.want == "file" and scheme_of(task.uri) == "s3" and not env_names(task.uri)
+    return task.extract and (is_archive(task.uri) or not is_one_file)
 
 
 def _note(mode: str, command: str, inputs: InputPlan) -> str:
@@ -236,6 +251,8 @@ def _features(planned: Mapping[str, Any]) -> tuple[str, ...]:
     features = set()
     if mode != "passthrough" or tasks or planned["links"] or outputs["s3"]:
         features.add("prepare")
+    if _can_be_long(planned):
+        features.add("long_command")
     if planned["names_variables"]:
         features.add("variables")
     if mode == "args":
@@ -250,13 +267,17 @@ def _features(planned: Mapping[str, Any]) -> tuple[str, ...]:
         schemes.add("s3")
     if tasks or planned["links"]:
         features.add("stage")
+    if planned["links"] or any(task.get("links") for task in tasks):
+        features.add("links")
     if tasks:
         features.update(("staging_lock", "parallel"))
+    if tasks and planned["mount_path"]:
+        features.add("mirror")
     if schemes:
         features.update(("stage", "download"))
-    if any(task["extract"] for task in tasks):
+    if any(task.get("extract") for task in tasks):
         features.add("archives")
-    if any(task["selective"] for task in tasks):
+    if any(task.get("selective") for task in tasks):
         features.add("selective")
     if schemes & {"hf_model", "hf_dataset"}:
         features.update(("hub", "pretrained"))
@@ -270,7 +291,17 @@ def _features(planned: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(features))
 
 
-def _mentions(value: Any, key: str) -> bool:
+def _can_be_long(planned: Mapping[str, Any]) -> bool:
+    """Whether the command could be too long for the kernel, once its spec's path is in it."""
+    command: str = planned["command"]
+    longest = len(command.encode()) + command.count(SPEC) * _LONGEST_PATH
+    return planned["mode"] == "args" or longest > _CERTAINLY_SHORT
+
+
+def _may_resume(value: Any) -> bool:
+    """Is there a place for a checkpoint that is empty, or may be so in the container?"""
     if isinstance(value, dict):
-        return key in value or any(_mentions(item, key) for item in value.values())
-    return isinstance(value, list) and any(_mentions(item, key) for item in value)
+        checkpoint = value.get(RESUME_KEY, "given")
+        is_open = not checkpoint or bool(env_names(checkpoint))
+        return is_open or any(map(_may_resume, value.values()))
+    return isinstance(value, list) and any(map(_may_resume, value))

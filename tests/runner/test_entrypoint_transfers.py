@@ -222,6 +222,27 @@ def test_passing_troubles_pass(box: Container, bucket: Bucket, fault: Fault) -> 
     assert bucket.read(f"results/{JOB}/out.bin") == content
 
 
+def test_a_flipped_bit_in_a_large_file_is_noticed_when_asked_for(
+    box: Container, bucket: Bucket
+) -> None:
+    """TAO_VERIFY=full: its length is right, its MD5 is not; then right bytes."""
+    content = noise(LARGE)
+    bucket.put({"large": content})
+    path = box.folder / "large"
+    flips = [Fault(flip_after=1_000_000)]
+
+    def once(number: int, method: str, target: str) -> Fault | None:
+        return flips.pop() if method == "GET" and "/large" in target and flips else None
+
+    with FaultProxy(bucket.url, once) as proxy:
+        bucket.url = proxy.url
+        env = {**bucket.env, "TAO_VERIFY": "full"}
+        ended = box.run("true", env=env, inputs={str(path): "s3://bucket/large"})
+    assert ended.code == 0, ended.err
+    assert not flips
+    assert path.read_bytes() == content
+
+
 # -- what cannot be delivered
 
 

@@ -12,6 +12,7 @@ from lab.s3 import IMPATIENT, KINDS, Bucket, fresh_bucket
 from tao_sdk.runner.errors import CredentialError, NotFoundError, RunnerError
 from tao_sdk.runner.s3 import S3
 from tao_sdk.runner.s3.store import Store
+from tao_sdk.storage.s3_questions import delete, exists, list_names
 
 ODD_KEYS = (
     "plain.txt",
@@ -97,7 +98,7 @@ def test_more_objects_than_a_page_holds(bucket: Bucket) -> None:
     for name in expected:
         s3.put_bytes(f"{bucket.uri}/many/{name}", b"")
     assert paths(bucket, f"{bucket.uri}/many/") == expected
-    assert s3.list_names(f"{bucket.uri}/many") == expected
+    assert list_names(Store(bucket.env), f"{bucket.uri}/many") == expected
 
 
 class TestMarkers:
@@ -146,19 +147,19 @@ class TestOneLevel:
     def test_names_of_a_level(self, bucket: Bucket) -> None:
         for key in ("top/a", "top/b/c", "top/b/d", "topper"):
             bucket.put(key, b"x")
-        assert bucket.s3().list_names(f"{bucket.uri}/top") == ["a", "b/"]
-        assert bucket.s3().list_names(bucket.uri) == ["top/", "topper"]
+        assert list_names(Store(bucket.env), f"{bucket.uri}/top") == ["a", "b/"]
+        assert list_names(Store(bucket.env), bucket.uri) == ["top/", "topper"]
 
     def test_existence(self, bucket: Bucket) -> None:
         bucket.put("folder/file", b"x")
-        s3 = bucket.s3()
-        assert s3.exists(f"{bucket.uri}/folder/file")
-        assert s3.exists(f"{bucket.uri}/folder")
-        assert s3.exists(f"{bucket.uri}/folder/")
-        assert not s3.exists(f"{bucket.uri}/fold")
-        assert not s3.exists(f"{bucket.uri}/folder/file/")
-        s3.delete(f"{bucket.uri}/folder/file")
-        assert not s3.exists(f"{bucket.uri}/folder/file")
+        store = Store(bucket.env)
+        assert exists(store, f"{bucket.uri}/folder/file")
+        assert exists(store, f"{bucket.uri}/folder")
+        assert exists(store, f"{bucket.uri}/folder/")
+        assert not exists(store, f"{bucket.uri}/fold")
+        assert not exists(store, f"{bucket.uri}/folder/file/")
+        delete(store, f"{bucket.uri}/folder/file")
+        assert not exists(store, f"{bucket.uri}/folder/file")
 
 
 class TestCredentials:

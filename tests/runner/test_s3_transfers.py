@@ -102,6 +102,26 @@ class TestDownload:
             )
         assert "key" not in below(tmp_path)
 
+    @pytest.mark.usefixtures("small_pieces")
+    def test_an_object_replaced_in_the_middle_is_no_mixture(
+        self, bucket: Bucket, tmp_path: Path
+    ) -> None:
+        """Of the same size, when two of its pieces are here."""
+        bucket.put("key", noise(4 * MIB, 1))
+
+        def script(number: int, method: str, target: str) -> None:
+            if proxy.count("GET", "key") == 3:
+                bucket.put("key", noise(4 * MIB, 2))
+
+        with FaultProxy(bucket.url, script) as proxy:
+            (file,) = bucket.s3(proxy.url).listing(f"{bucket.uri}/key").files
+            with pytest.raises(TransferError, match=f"{bucket.uri}/key"):
+                download_all(
+                    [(file, str(tmp_path / "key"))], Tally(), threads=1, patience=IMPATIENT
+                )
+            assert proxy.count("GET", "key") >= 3
+        assert "key" not in below(tmp_path)
+
 
 class TestUpload:
     def test_files_arrive(self, bucket: Bucket, tmp_path: Path) -> None:
@@ -228,9 +248,17 @@ class TestFaults:
                 assert s3.upload_all(up, Tally(), threads=3) == []
             assert {name: bucket.read("up/" + name) for name in content} == content
 
-    @pytest.mark.parametrize("size", [50_000, 4 * MIB])
-    def test_a_flipped_bit_is_noticed(self, bucket: Bucket, tmp_path: Path, size: int) -> None:
+    @pytest.mark.parametrize(("size", "verify"), [(50_000, ""), (4 * MIB, "full")])
+    def test_a_flipped_bit_is_noticed(
+        self,
+        bucket: Bucket,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
+        verify: str,
+    ) -> None:
         """What arrives is compared with the store's checksum, and fetched again."""
+        monkeypatch.setenv("TAO_VERIFY", verify)
         data = noise(size)
         bucket.put("file", data)
         flips = [Fault(flip_after=20_000)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import base64
-import bz2
 import shutil
 import subprocess
 import sys
@@ -15,16 +13,12 @@ from typing import Any
 
 import pytest
 
-from tao_sdk.bundle.modules import (
-    import_targets,
-    is_package,
-    module_names,
-    shortened,
-    stripped,
-)
+from tao_sdk.bundle.command import parts_of
+from tao_sdk.bundle.preparation import import_targets, is_package, module_names, shortened, stripped
+from tao_sdk.runner.loading import unfold
 from tao_sdk.script_runner import build_entrypoint
 
-FOLDER = {"type": "folder"}
+FILE, FOLDER = {"type": "file"}, {"type": "folder"}
 SELECTIVE = {
     "videos": {"selective": {"annotation": "labels", "keys": ["video"]}},
     "labels": {"type": "file"},
@@ -32,21 +26,31 @@ SELECTIVE = {
 OTHER_STORES = {"hub", "ngc", "pretrained"}
 DELIVERY = {"deliver", "excludes", "uploads"}
 
+# What functions import that only certain payloads call, besides the ones that are named here.
+RARE = {"links", "long_command", "mirror"}
+
 # Payloads, and what their modules could import in functions that such a payload never calls.
 PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "bare": ({"command": "true"}, {"prepare"} | DELIVERY),
+    "bare": ({"command": "true"}, {"long_command", "prepare"} | DELIVERY),
+    "a long command": ({"command": f"echo {'x' * 140_000}"}, {"prepare"} | DELIVERY),
     "links": (
         {"command": "true", "inputs": {"/data": "/mnt/data"}},
         {"archives", "arguments", "download", "parallel", "resuming", "s3", "selective"}
-        | {"partial_file", "spec_writer", "staging_lock", "variables"} | OTHER_STORES | DELIVERY,
+        | {"partial_file", "spec_writer", "staging_lock", "variables", "mirror", "long_command"}
+        | OTHER_STORES | DELIVERY,
     ),
     "passthrough with data": (
         {"command": "true", "inputs": {"/data": "s3://b/k"}, "outputs": ["/out"]},
-        {"arguments", "resuming", "selective", "spec_writer", "variables"} | OTHER_STORES,
+        {"arguments", "resuming", "selective", "spec_writer", "variables"} | RARE | OTHER_STORES,
+    ),
+    "passthrough with a mirror": (
+        {"command": "true", "inputs": {"/data": "s3://b/k"}, "mount_path": "/mnt"},
+        {"arguments", "long_command", "resuming", "selective", "spec_writer", "variables"}
+        | OTHER_STORES | DELIVERY | {"s3.upload"},
     ),
     "passthrough with results": (
         {"command": "true", "outputs": ["/out"]},
-        {"arguments", "resuming", "spec_writer", "stage", "variables"},
+        {"arguments", "long_command", "resuming", "spec_writer", "stage", "variables"},
     ),
     "args": (
         {"command": "true", "args": {"x": 1}},
@@ -55,41 +59,73 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "args with data and variables": (
         {"command": "true", "args": {"x": "s3://b/k", "key": "${env:KEY}", "out": ""},
          "inputs": ["x"], "outputs": ["out"]},
-        {"archives", "resuming", "selective", "spec_writer"} | OTHER_STORES,
+        {"archives", "links", "mirror", "resuming", "selective", "spec_writer"} | OTHER_STORES,
     ),
     "json": (
         {"command": "{config_path}", "specs": {"a": 1}, "config_format": "json"},
-        {"arguments", "resuming", "stage", "toml_writer", "variables", "yaml_writer"} | DELIVERY,
+        {"arguments", "long_command", "resuming", "stage", "toml_writer", "variables"}
+        | {"yaml_writer"} | DELIVERY,
     ),
     "toml": (
         {"command": "{config_path}", "specs": {"a": 1}, "config_format": "toml"},
-        {"arguments", "resuming", "stage", "variables", "yaml_writer"} | DELIVERY,
+        {"arguments", "long_command", "resuming", "stage", "variables", "yaml_writer"} | DELIVERY,
     ),
     "yaml with data": (
         {"command": "{config_path}", "specs": {"data": "s3://b/k/", "results_dir": ""},
          "inputs": {"data": FOLDER}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "resuming", "selective", "toml_writer", "variables"} | OTHER_STORES,
+        {"arguments", "resuming", "selective", "toml_writer", "variables"} | RARE | OTHER_STORES,
+    ),
+    "a file that is no archive": (
+        {"command": "{config_path}", "specs": {"labels": "s3://b/l.json", "results_dir": ""},
+         "inputs": {"labels": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
+        {"archives", "arguments", "resuming", "selective", "toml_writer", "variables"}
+        | RARE | OTHER_STORES,
+    ),
+    "a file that is an archive": (
+        {"command": "{config_path}", "specs": {"images": "s3://b/i.tar.gz", "results_dir": ""},
+         "inputs": {"images": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
+        {"arguments", "resuming", "selective", "toml_writer", "variables"} | RARE | OTHER_STORES,
+    ),
+    "a file whose name only the job knows": (
+        {"command": "{config_path}", "specs": {"images": "s3://b/${env:NAME}", "results_dir": ""},
+         "inputs": {"images": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
+        {"arguments", "resuming", "selective", "toml_writer"} | RARE | OTHER_STORES,
     ),
     "resume": (
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
         {"archives", "arguments", "selective", "staging_lock", "toml_writer", "variables"}
-        | OTHER_STORES,
+        | RARE | OTHER_STORES,
+    ),
+    "a checkpoint that is given": (
+        {"command": "{config_path}",
+         "specs": {"resume_training_checkpoint_path": "/mnt/model.pth", "results_dir": ""},
+         "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
+        {"arguments", "long_command", "resuming", "stage", "toml_writer", "variables"},
+    ),
+    "a checkpoint that only the job knows": (
+        {"command": "{config_path}",
+         "specs": {"resume_training_checkpoint_path": "${env:FROM}", "results_dir": ""},
+         "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
+        {"archives", "arguments", "selective", "staging_lock", "toml_writer"}
+        | RARE | OTHER_STORES,
     ),
     "hugging face": (
         {"command": "{config_path}", "specs": {"m": "hf_model://o/m"}, "config_format": "yaml"},
-        {"arguments", "ngc", "resuming", "s3", "selective", "toml_writer", "variables"} | DELIVERY,
+        {"arguments", "ngc", "resuming", "s3", "selective", "toml_writer", "variables"}
+        | RARE | DELIVERY,
     ),
     "ngc": (
         {"command": "{config_path}", "specs": {"m": "ngc://o/m:1"}, "config_format": "yaml"},
-        {"arguments", "hub", "resuming", "s3", "selective", "toml_writer", "variables"} | DELIVERY,
+        {"arguments", "hub", "resuming", "s3", "selective", "toml_writer", "variables"}
+        | RARE | DELIVERY,
     ),
     "selective": (
         {"command": "{config_path}", "specs": {"videos": "s3://b/v/", "labels": "s3://b/l.json"},
          "inputs": SELECTIVE, "config_format": "yaml"},
         {"arguments", "resuming", "s3.upload", "toml_writer", "variables"}
-        | OTHER_STORES | DELIVERY,
+        | RARE | OTHER_STORES | DELIVERY,
     ),
     "everything": (
         {"command": "{config_path}",
@@ -97,7 +133,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
                    "n": "ngc://o/m:1", "key": "${env:KEY}", "results_dir": "",
                    "resume_training_checkpoint_path": ""},
          "inputs": SELECTIVE, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "toml_writer"},
+        {"arguments", "toml_writer"} | RARE,
     ),
 }  # fmt: skip
 
@@ -107,9 +143,8 @@ def travelling_with(asked: dict[str, Any]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         command = build_entrypoint(**asked)["command"]
-    encoded = command.split("3<<'TAO_RUNNER_END'\n")[1].split("\nTAO_RUNNER_END")[0]
-    parts = bz2.decompress(base64.b85decode(encoded.replace("\n", ""))).decode().split("\0")
-    return dict(zip(parts[3::2], parts[4::2], strict=True))
+    parts = parts_of(command)
+    return dict(zip(parts[3::2], map(unfold, parts[4::2]), strict=True))
 
 
 def imports(name: str, *, in_functions: bool = True) -> set[str]:
@@ -140,7 +175,7 @@ def test_every_module_travels_with_some_payload() -> None:
 
 def test_a_payload_does_not_change_the_text_of_a_module() -> None:
     for name, source in travelling_with(PAYLOADS["everything"][0]).items():
-        assert source == shortened(name)
+        assert source.rstrip() == shortened(name).rstrip()
 
 
 def test_modules_that_are_loaded_know_all_that_they_import() -> None:

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tao_sdk.bundle.modules import import_targets, is_package, module_names, source_of, stripped
+from tao_sdk.bundle.preparation import (
+    import_targets,
+    is_package,
+    module_names,
+    source_of,
+    stripped,
+)
 from tao_sdk.bundle.stripping import strip
 from tao_sdk.bundle.tokens import join, tokens
 
@@ -52,8 +58,10 @@ def _is_only_for_readers(statement: ast.stmt) -> bool:
         return any(ast.unparse(base) == "Protocol" for base in statement.bases)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
         return isinstance(statement.value.value, (str, int))
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement.targets[0]) == "__all__"
     # Declared, but not set; and what is imported is checked on its own below.
-    return isinstance(statement, (ast.AnnAssign, ast.ImportFrom))
+    return isinstance(statement, (ast.AnnAssign, ast.Import, ast.ImportFrom))
 
 
 def essence(source: str) -> str:
@@ -151,6 +159,8 @@ def _defined_in(name: str) -> set[str]:
          "def f(a,*b,c=True,**d):\n return 1\n"),
         ("def f(\n    a: dict[str, int],\n) -> Callable[[], None]:\n    return a\n",
          "def f(a,):\n return a\n"),
+        ("x = f(\n    a,\n    (b,),\n)\n", "x=f(a,(b,))\n"),
+        ("x = [a, (b,), c[d, :,], {e, f,},]\n", "x=[a,(b,),c[d,:],{e,f}]\n"),
         ('def f(a: str = "->") -> str:\n    return a\n', 'def f(a="->"):\n return a\n'),
         ("x: int = 1\ny: str\n", "x=1\n0\n"),
         ('class A(NamedTuple):\n    a: str\n    """About a."""\n    b: tuple[int, ...] = ()\n',
@@ -164,12 +174,12 @@ def _defined_in(name: str) -> set[str]:
         ("class P(Protocol):\n    def f(self): ...\ndef g(p: P): p.f()\n", "def g(p):p.f()\n"),
         ("class P(Protocol):\n    pass\nclass Q(P):\n    x = 1\n",
          "class P(Protocol):\n pass\nclass Q(P):\n x=1\n"),
-        ('x = """two\n  lines  # kept\n"""\n', 'x="""two\n  lines  # kept\n"""\n'),
+        ("import os, re\nimport json\nre.sub()\n", "import os,re\nre.sub()\n"),
+        ('__all__ = ["x"]\nx = 1\n', "x=1\n"),
         ("x = f'{a }  {b:>{c}}  # kept'\n", "x=f'{a }  {b:>{c}}  # kept'\n"),
-        ("x = f'''{\n  a}\n  b'''\n", "x=f'''{\n  a}\n  b'''\n"),
         ("é = 'ü'; x: int = é  # ö\n", "é='ü';x=é\n"),
         ("x = (1 if a else - b) is not c\n", "x=(1 if a else-b)is not c\n"),
-        ("x = [\n    1,  # one\n\n    2,\n]\n", "x=[1,2,]\n"),
+        ("x = [\n    1,  # one\n\n    2,\n]\n", "x=[1,2]\n"),
         ("with a as b, \\\n        c:\n    pass\n", "with a as b,c:\n pass\n"),
     ],
 )  # fmt: skip
@@ -180,3 +190,9 @@ def test_examples(source: str, expected: str) -> None:
 def test_what_a_package_imports_is_what_others_import_from_it() -> None:
     assert strip("from .a import A\n", is_package=True) == "from .a import A\n"
     assert strip("from .a import A\n") == "\n"
+
+
+@pytest.mark.parametrize("text", ['"""two\n  lines"""', "f'''{\n  a}'''"])
+def test_a_text_on_several_lines_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot travel"):
+        join(tokens(f"x = {text}\n"))

@@ -8,7 +8,6 @@ out of the runner (`-I -S`), and leaves standard input to the command.
 
 from __future__ import annotations
 
-import base64
 import importlib
 import json
 import shlex
@@ -17,12 +16,13 @@ from itertools import chain
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.bundle.modules import START, is_package, shortened, travelling
+from tao_sdk.bundle.modules import is_package, travelling
+from tao_sdk.bundle.printable import DECODER, decode, encode
 from tao_sdk.bundle.recognition import FIRST_LINE, carries_runner
+from tao_sdk.bundle.small_modules import START
 from tao_sdk.errors import ValidationError
 
 _END = "TAO_RUNNER_END"
-_LINE = 1000
 _CODECS = ("bz2", "zlib")
 
 # Between the parts of a bundle: the loader, and what it starts with (`tao_sdk.runner.loading`).
@@ -36,21 +36,20 @@ and this is "+sys.version.split()[0])
 try:from <codec> import decompress
 except ImportError:sys.exit("tao-runner: error: the Python of the image has no module <codec>: \
 submit the job with TAO_BUNDLE_CODEC=zlib, or choose another image")
-from base64 import b85decode
-with open(3,"rb")as f:packed=b85decode(f.read().replace(b"\\n",b""))
-parts=decompress(packed).decode().split("\\0")
+<decoder>
+parts=decompress(d)[::-1].decode().split("\\0")
 exec(parts[0])
 <start>(*parts[1:])"""
 
 # Where there is no python3, python may be Python 2, which does not know the options.
 _COMMAND = """\
 {first_line}
-tao_python=python3
-command -v $tao_python >/dev/null 2>&1||{{ tao_python=python;$tao_python -ESc 'import sys;sys.exit(sys.version_info<(3,))' 2>/dev/null;}}||{{
-echo 'tao-runner: error: the image has neither python3 nor python (version 3): choose an image with Python 3.8 or newer, or run the command without staging' >&2
+_tao=python3
+command -v $_tao >/dev/null 2>&1||{{ _tao=python;$_tao -ESc 'import sys;sys.exit(sys.version_info<(3,))' 2>/dev/null;}}||{{
+echo 'tao-runner: error: the image has neither python3 nor python (version 3): choose an image with Python 3.8 or newer' >&2
 exit 127
 }}
-exec $tao_python -X utf8 -I -S -c {start} 3<<'{end}'
+exec $_tao -X utf8 -I -S -c {start} 3<<'{end}'
 {bundle}
 {end}
 """  # noqa: E501 - one line in the log
@@ -62,16 +61,17 @@ def pack(payload: dict[str, Any], features: Iterable[str]) -> str:
     if codec not in _CODECS:
         raise ValidationError(f"TAO_BUNDLE_CODEC={codec!r} is not one of {', '.join(_CODECS)}")
     # JSON holds no bare NUL, and no source of ours does.
-    modules = travelling(features)
+    loader, modules = travelling(features)
     packages = " ".join(filter(is_package, modules))
-    parts = [shortened("loading"), _as_json(payload), packages, *chain(*modules.items())]
-    bundle = _SEPARATOR.join(parts).encode()
-    encoded = base64.b85encode(importlib.import_module(codec).compress(bundle, 9)).decode()
+    parts = [loader, _as_json(payload), packages, *chain(*modules.items())]
+    # bzip2 goes by what stands behind a letter; for programs, what stands before it tells more.
+    bundle = _SEPARATOR.join(parts).encode()[::-1]
+    program = _PROGRAM.replace("<codec>", codec).replace("<decoder>", DECODER)
     return _COMMAND.format(
         first_line=FIRST_LINE,
-        start=shlex.quote(_PROGRAM.replace("<codec>", codec).replace("<start>", START)),
+        start=shlex.quote(program.replace("<start>", START)),
         end=_END,
-        bundle="\n".join(encoded[at : at + _LINE] for at in range(0, len(encoded), _LINE)),
+        bundle=encode(importlib.import_module(codec).compress(bundle, 9)),
     )
 
 
@@ -81,12 +81,16 @@ def _as_json(payload: dict[str, Any]) -> str:
 
 def payload_of(command: str) -> dict[str, Any]:
     """What a packed command will do, for people to read."""
+    payload: dict[str, Any] = json.loads(parts_of(command)[1])
+    return payload
+
+
+def parts_of(command: str) -> list[str]:
+    """What a packed command consists of: loader, payload, packages, names and sources in turn."""
     _, opened, rest = command.partition(f"3<<'{_END}'\n")
     encoded, closed, _ = rest.partition(f"\n{_END}")
     codec = next((name for name in _CODECS if f"from {name} import" in command), "")
     if not (carries_runner(command) and opened and closed and codec):
         raise ValidationError("command: not one that build_entrypoint made")
-    packed = base64.b85decode(encoded.replace("\n", ""))
-    bundle: str = importlib.import_module(codec).decompress(packed).decode()
-    payload: dict[str, Any] = json.loads(bundle.split(_SEPARATOR)[1])
-    return payload
+    bundle: bytes = importlib.import_module(codec).decompress(decode(encoded))
+    return bundle[::-1].decode().split(_SEPARATOR)

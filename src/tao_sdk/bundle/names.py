@@ -1,9 +1,10 @@
 """Shorter names for the same program.
 
-What only the program's own code can mention gets a short name: variables and parameters within
-their function; in all modules alike whatever begins with an underscore, and what modules define
-and nobody mentions behind a dot. Texts, other people's names, fields, methods and the keywords of
-calls stay as they are.
+What only the program's own code can mention gets a short name. Variables and parameters have one
+within their function. In all modules alike are renamed: whatever begins with an underscore; what
+modules define and nobody mentions behind a dot; and fields, methods and the keywords of calls, as
+far as nobody else's objects and functions have one of that name. Texts, other people's names and
+the names of data stay as they are.
 """
 
 from __future__ import annotations
@@ -20,38 +21,53 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tao_sdk.bundle.name_uses import Use, uses
 from tao_sdk.bundle.tokens import Token, join, offsets, tokens
 
+_DATA_MAKERS = ("dict", "update", "format")
+"""Functions whose keywords are data."""
+
 
 class Shortener:
     """Shortens the modules of one program, which know each other's names."""
 
-    def __init__(self, sources: Iterable[str], kept: Collection[str] = ()) -> None:
-        """Names that are `kept` are called from outside of the program."""
-        sources = list(sources)
-        trees = [ast.parse(source) for source in sources]
+    def __init__(self, sources: Mapping[str, str], kept: Collection[str] = ()) -> None:
+        """Names that are `kept` are called from outside, or members of others' objects, too."""
+        self._sources = sources
+        trees = [ast.parse(source) for source in sources.values()]
         nodes = [node for tree in trees for node in ast.walk(tree)]
-        # A parameter that some call names must keep its name.
+        # A parameter that some call names has the same name everywhere.
         self._keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
-        private = {name for node in nodes for name in _defined(node) if _is_private(name)}
-        public = {
-            name
-            for tree in trees
-            for node in tree.body
-            if not isinstance(node, ast.ClassDef)  # messages name the classes of errors
-            for name in _defined(node)
-        }
-        ours = (private | public.difference(_mentioned_as_others(nodes))) - self._keywords
-        ours -= {node.value for node in nodes if isinstance(node, ast.Constant)}
-        words = Counter(word for source in sources for word in re.findall(r"\w+", source))
-        ranked = sorted(ours.difference(kept), key=lambda name: (-words[name], name))
-        self.shared: Mapping[str, str] = _assign(ranked, words, prefix="_")
-        """Names that mean the same in all modules, and what they are called instead."""
+        ours = _ours(trees, nodes, self._keywords).difference(kept)
+        words = {name: Counter(re.findall(r"\w+", text)) for name, text in sources.items()}
+        everywhere = Counter[str]()
+        for counts in words.values():
+            everywhere.update(counts)
+        modules_with = Counter(itertools.chain.from_iterable(words.values()))
 
-    def shorten(self, source: str) -> str:
+        def ranked(names: Iterable[str], counts: Mapping[str, int]) -> list[str]:
+            return sorted(names, key=lambda name: (-counts[name], name))
+
+        several = ranked((name for name in ours if modules_with[name] > 1), everywhere)
+        program = _assign(several, everywhere, _names(string.ascii_uppercase, shortest=2))
+        taken = {*everywhere, *program.values()}
+        self._names = {}
+        for module, counts in words.items():
+            here = ranked((name for name in ours.intersection(counts) - program.keys()), counts)
+            own = _assign(here, taken, _names(string.ascii_uppercase))
+            self._names[module] = {**program, **own}
+
+    def names_in(self, module: str) -> Mapping[str, str]:
+        """What things are called instead, wherever this module mentions them.
+
+        Things that several modules mention are called the same in all of them.
+        """
+        return self._names[module]
+
+    def shorten(self, module: str) -> str:
         """The module with short names, and without comments and unneeded blanks."""
+        source, shared = self._sources[module], self._names[module]
         tree, place, row = ast.parse(source), offsets(source), list(tokens(source))
         parameters = [node for node in ast.walk(tree) if isinstance(node, ast.arg)]
         found = list(uses(row, {place(node.lineno, node.col_offset) for node in parameters}))
-        short = {use.start: self.shared[use.name] for use in found if use.name in self.shared}
+        short = {use.start: shared[use.name] for use in found if use.name in shared}
         tables = dict(_function_tables(symtable.symtable(source, "module", "exec")))
         for function in _outermost_functions(tree):
             start = place(function.lineno, function.col_offset)
@@ -62,7 +78,8 @@ class Shortener:
             own = self._own_names(function, tables[function.name, function.lineno])
             variables = [use for use in inside if use.role == "variable" and use.name in own]
             taken = {short.get(use.start, use.name) for use in inside if use.name not in own}
-            names = _assign(dict.fromkeys(use.name for use in variables), taken)
+            in_order = dict.fromkeys(use.name for use in variables)
+            names = _assign(in_order, taken, _names(string.ascii_letters))
             short.update((use.start, names[use.name]) for use in variables)
         return join(_renamed(row, found, short))
 
@@ -91,6 +108,22 @@ class Shortener:
         return own - others
 
 
+def _ours(
+    trees: Iterable[ast.Module], nodes: Collection[ast.AST], keywords: Collection[str]
+) -> set[str]:
+    """Names that can be exchanged wherever they stand in the program."""
+    private = {name for node in nodes for name in _defined(node) if _is_private(name)}
+    public = {name for tree in trees for node in tree.body for name in _defined(node)}
+    behind_dots = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    members = {name for node in nodes for name in _members(node)} | parameters.intersection(
+        keywords
+    )
+    ours = (private | public - behind_dots).difference(keywords)
+    ours |= {name for name in members if not name.startswith("__")}
+    return ours.difference(_imported(nodes), _data_names(nodes), _error_classes(nodes))
+
+
 def _defined(node: ast.AST) -> Iterator[str]:
     """The names that a statement, or a part of one, gives to something."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -103,30 +136,69 @@ def _defined(node: ast.AST) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _mentioned_as_others(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Names behind a dot, which anybody's object may have, and names from other libraries."""
+def _members(node: ast.AST) -> Iterator[str]:
+    """What objects of the program's own classes have."""
+    if isinstance(node, ast.ClassDef):
+        yield from _fields(node)
+        yield from (each.name for each in node.body if isinstance(each, ast.FunctionDef))
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    annotated = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+    return [target.id for target in annotated if isinstance(target, ast.Name)]
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Modules, and what comes from other libraries."""
     for node in nodes:
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.Import):
+        if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (node.module or "").split(".")
             yield from (alias.name for alias in node.names if not node.level)
 
 
+def _data_names(nodes: Collection[ast.AST]) -> Iterator[str]:
+    """Names that are (keys of) data: in texts, as keywords that make data or are made of it."""
+    fields = {node.name: _fields(node) for node in nodes if isinstance(node, ast.ClassDef)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            given = [word.arg for word in node.keywords]
+            if called in _DATA_MAKERS:
+                yield from filter(None, given)
+            if None in given:  # two asterisks
+                yield from fields.get(called, ())
+
+
+def _error_classes(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Messages name them."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
+            yield node.name
+
+
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name != "_"
 
 
-def _assign(names: Iterable[str], taken: Collection[str], prefix: str = "") -> dict[str, str]:
+def _names(first: str, shortest: int = 1) -> Iterator[str]:
+    """Names whose first letter is one of these, the shortest ones first."""
+    others = string.ascii_letters + string.digits
+    for length in itertools.count(shortest):
+        for letters in itertools.product(first, *itertools.repeat(others, length - 1)):
+            yield "".join(letters)
+
+
+def _assign(
+    names: Iterable[str], taken: Collection[str], short_names: Iterator[str]
+) -> dict[str, str]:
     """A short name for each, the first ones getting the shortest; none that is taken."""
-    free = (
-        name
-        for length in itertools.count(1)
-        for letters in itertools.product(string.ascii_letters, repeat=length)
-        if (name := prefix + "".join(letters)) not in taken and not keyword.iskeyword(name)
-    )
+    free = (name for name in short_names if name not in taken and not keyword.iskeyword(name))
     return dict(zip(names, free, strict=False))
 
 

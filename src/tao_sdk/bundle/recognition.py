@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FIRST_LINE = "# tao-runner 1: the last lines are a program and its payload, compressed and base85"
+FIRST_LINE = "# tao-runner 2: below are a program and its payload, compressed"
 
 
 def carries_runner(command: str) -> bool:

@@ -53,7 +53,7 @@ def _texts_and_annotations(source: str) -> Iterator[_Edit]:
     places = _Places(source)
     tree = ast.parse(source)
     for statement in list(tree.body):
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+        if _is_for_type_checkers(statement) or _is_list_of_names(statement):
             yield places.without(statement)
             tree.body.remove(statement)
     for node in ast.walk(tree):
@@ -63,6 +63,14 @@ def _texts_and_annotations(source: str) -> Iterator[_Edit]:
             yield from _variables(node, body, places)
         if isinstance(node, ast.FunctionDef):
             yield from _signature(node, places)
+
+
+def _is_for_type_checkers(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+
+
+def _is_list_of_names(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
 
 
 def _texts(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
@@ -130,10 +138,14 @@ def _only_for_annotations(source: str, is_package: bool) -> Iterator[_Edit]:
                 origin = "." * statement.level + (statement.module or "")
                 listed = ", ".join(ast.unparse(alias) for alias in kept)
                 yield places.without(statement, f"from {origin} import {listed}")
+        elif isinstance(statement, ast.Import) and not any(
+            _is_used(_bound(alias), remaining) for alias in statement.names
+        ):
+            yield places.without(statement)
 
 
 def _bound(alias: ast.alias) -> str:
-    return alias.asname or alias.name
+    return alias.asname or alias.name.partition(".")[0]
 
 
 def _is_used(name: str, source: str) -> bool:

@@ -54,7 +54,7 @@ def _line_starts(source: str) -> list[int]:
 def join(row: Iterable[Token]) -> str:
     """The text of tokens without comments, each statement on one line, and with few blanks."""
     level, line, lines = 0, "", []
-    for token in row:
+    for token in _without_last_commas(row):
         if token.kind == tokenize.INDENT:
             level += 1
         elif token.kind == tokenize.DEDENT:
@@ -62,13 +62,33 @@ def join(row: Iterable[Token]) -> str:
         elif token.kind == tokenize.NEWLINE:
             lines.append(line + "\n")
             line = ""
-        elif token.kind not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
+        elif token.kind != tokenize.ENDMARKER:
+            if "\n" in token.text:
+                raise ValueError(f"{token.text}: a text on several lines cannot travel")
             if not line:
                 line = " " * level
             elif _in_word(line[-1]) and _in_word(token.text[0]):
                 line += " "
             line += token.text
     return "".join(lines)
+
+
+def _without_last_commas(row: Iterable[Token]) -> Iterator[Token]:
+    """Leaves out comments, and a comma behind the last of several things in brackets."""
+    row = [token for token in row if token.kind not in (tokenize.NL, tokenize.COMMENT)]
+    commas = [0]
+    for token, following in zip(row, [*row[1:], None], strict=True):
+        if token.kind == tokenize.OP:
+            if token.text in "([{":
+                commas.append(0)
+            elif token.text in ")]}":
+                commas.pop()
+            elif token.text == ",":
+                commas[-1] += 1
+                # Behind a single thing it makes a tuple.
+                if following and following.text in (")", "]", "}") and commas[-1] > 1:
+                    continue
+        yield token
 
 
 def _in_word(char: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from .errors import RunnerError
 
+_BLOCK = 1024 * 1024
 _HASHES = ("md5", "sha1", "sha256")
 
 
@@ -58,6 +61,24 @@ def hasher_for(checksum: str, size: int) -> Hasher:
     if kind not in _HASHES:
         raise RunnerError(f"{checksum!r}: not a kind of checksum that is known here")
     return new_hash(kind)
+
+
+def blocks_of(descriptor: int, start: int, length: int) -> Iterator[memoryview]:
+    """What a file has there: views of one buffer. Less of them where it is shorter."""
+    buffer = memoryview(bytearray(min(_BLOCK, length)))
+    while length:
+        count = os.preadv(descriptor, [buffer[:length]], start)
+        if not count:
+            return
+        yield buffer[:count]
+        start += count
+        length -= count
+
+
+def uses_keys(headers: Mapping[str, str]) -> bool:
+    """Whether S3 encrypts an object with keys: its tag looks like an MD5 then, but is none."""
+    name = "x-amz-server-side-encryption"
+    return headers.get(name, "").startswith("aws:kms") or name + "-customer-algorithm" in headers
 
 
 def agrees(hasher: Hasher, checksum: str) -> bool:

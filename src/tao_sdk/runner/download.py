@@ -4,10 +4,11 @@ A file is written under a hidden name beside its target, compared with the size 
 that its store gave, and renamed. Small files are one request each. Large ones are fetched in
 pieces by several connections, and what a killed attempt has fetched of them is not fetched again.
 
-The MD5 of a file that came in pieces over TLS is not computed: one processor would do it more
-slowly than the network brings it. TLS protects every piece, `If-Match` and `Content-Range` tie
-them to one version, and lengths are compared. Over plain HTTP it is computed, as other checksums
-are always.
+The MD5 of a file that comes in pieces is not computed where it is also the object's tag: one
+processor would take longer for it than the network for the file. The tag, `Content-Range` and
+the length of every answer tie the pieces to one version. It is computed where pieces lay on the
+disk from an earlier attempt, because no connection protected them there, and with
+TAO_VERIFY=full. Other checksums always are.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from .checksums import Crc32, Hasher, NoHash, agrees, hasher_for
-from .errors import TransferError
+from .checksums import Crc32, Hasher, NoHash, agrees, blocks_of, hasher_for, uses_keys
+from .errors import RunnerError, TransferError
 from .http import Client, PassingError, Patience, Reply
 from .parallel import Progress, run_all
 from .partial_file import PartialFile, sweep
@@ -39,8 +40,8 @@ class _StoppedError(Exception):
     """Another file has failed: this one need not go on."""
 
 
-class _NoRangesError(Exception):
-    """The server sends everything when asked for a piece."""
+class _NoPiecesError(Exception):
+    """The server sends something else than the piece of the version that it is asked for."""
 
 
 def download_all(
@@ -58,12 +59,15 @@ def download_all(
     # The largest first: at the end all threads have something to do.
     ordered = sorted(pairs, key=lambda pair: -pair[0].size)
     client, folders, stop = Client(os.environ, patience), _Folders(), threading.Event()
+    verify = os.environ.get("TAO_VERIFY") or "pieces"
+    if verify not in ("pieces", "full"):
+        raise RunnerError(f"TAO_VERIFY={verify!r}: give pieces or full")
 
     def tasks() -> Iterator[Callable[[], None]]:
         # A few large files at a time: each is hashed by one thread.
         for first in range(0, len(ordered), _AT_A_TIME):
             files = [
-                _Incoming(file, target, client, progress, stop, folders)
+                _Incoming(file, target, client, progress, stop, folders, verify)
                 for file, target in ordered[first : first + _AT_A_TIME]
             ]
             for index in range(max(file.pieces for file in files)):
@@ -105,20 +109,21 @@ class _Incoming:
         progress: Progress,
         stop: threading.Event,
         folders: _Folders,
+        verify: str,
     ) -> None:
         self._file, self._target, self._size = file, target, file.size
         self._client, self._progress, self._stop = client, progress, stop
-        self._folders = folders
+        self._folders, self._is_full = folders, verify == "full"
         self._checksum = file.checksum
         self.pieces = self._left = _piece_count(file.size)
         self._lock, self._hashing = threading.Lock(), threading.Lock()
         self._partial: PartialFile | None = None
-        self._is_present = self._needs_one_stream = self._counts_on_checksum = False
+        self._is_present = self._needs_one_stream = self._is_hashed = False
         self._workers = 0
         self._have: set[int] = set()
         self._hashed = 0
         self._hasher: Hasher | None = None
-        self._tag = ""
+        self._tag = self._right_tag = ""
 
     def work(self, index: int) -> None:
         """Fetch one piece; with the last one the file is finished."""
@@ -184,12 +189,13 @@ class _Incoming:
         if self.pieces == 1:
             self._partial = PartialFile(self._target)
             return
-        if self._checksum.startswith("md5:") and self._file.request().url.startswith("https:"):
-            self._checksum = ""
-        version = self._file.fingerprint and f"{self._file.fingerprint} {self._size} {_PIECE}"
-        self._partial = PartialFile(self._target, version)
+        tag = self._file.fingerprint
+        self._partial = PartialFile(self._target, tag and f"{tag} {self._size} {_PIECE}")
         self._have = self._partial.resume(self._size, _PIECE, bool(self._checksum))
-        self._counts_on_checksum = bool(self._have and self._checksum)
+        if self._is_full or self._partial.has_unproved or self._checksum != f"md5:{tag}":
+            self._is_hashed = bool(self._checksum)
+        else:
+            self._right_tag = tag
         self._progress.add(sum(map(self._length_of, self._have)))
 
     def _is_whole_already(self) -> bool:
@@ -199,10 +205,9 @@ class _Incoming:
             if os.stat(self._target).st_size != self._size:
                 return False
             hasher = hasher_for(self._checksum, self._size)
-            with open(self._target, "rb", buffering=0) as file:
-                buffer = memoryview(bytearray(1024 * 1024))
-                for count in iter(partial(file.readinto, buffer), 0):
-                    hasher.update(buffer[: count or 0])
+            with open(self._target, "rb") as file:
+                for block in blocks_of(file.fileno(), 0, self._size):
+                    hasher.update(block)
         except FileNotFoundError:
             return False
         return agrees(hasher, self._checksum)
@@ -217,7 +222,7 @@ class _Incoming:
             start = index * _PIECE
             try:
                 hasher = self._receive(start, start + self._length_of(index))
-            except _NoRangesError:
+            except _NoPiecesError:
                 self._needs_one_stream = True
                 return
             with self._lock:
@@ -234,14 +239,16 @@ class _Incoming:
 
     def _hash_on(self, blocking: bool) -> None:
         """Hash, in order, the pieces that are there. Whoever finds nobody doing it does it."""
-        checksum = self._checksum
+        checksum = self._checksum if self._is_hashed else ""
         if not checksum or not self._hashing.acquire(blocking):
             return
         try:
             self._hasher = self._hasher or hasher_for(checksum, self._size)
             while self._hashed in self._have and not self._stop.is_set():
                 start = self._hashed * _PIECE
-                self._opened.feed(self._hasher, start, self._length_of(self._hashed))
+                length = self._length_of(self._hashed)
+                for block in blocks_of(self._opened.descriptor, start, length):
+                    self._hasher.update(block)
                 self._hashed += 1
         finally:
             self._hashing.release()
@@ -258,9 +265,11 @@ class _Incoming:
         self._hash_on(blocking=True)
         if self._stop.is_set():
             raise _StoppedError
+        if not self._is_hashed:
+            return True
         if not self._checksum or not self._hasher:
             # What was left without CRCs counted on the checksum, which turned out to be none.
-            return not self._counts_on_checksum
+            return not self._opened.has_unproved
         return agrees(self._hasher, self._checksum)
 
     def _fetch_in_one_stream(self) -> None:
@@ -287,8 +296,7 @@ class _Incoming:
         """
         at = start
         is_whole = start == 0 and end in (-1, self._size)
-        # Where the whole has a checksum its pieces need none.
-        hasher: Hasher = NoHash() if self._checksum else Crc32()
+        hasher: Hasher = NoHash()
 
         def attempt() -> None:
             nonlocal at, hasher
@@ -306,12 +314,14 @@ class _Incoming:
                     self._check_range(reply, at)
                 elif is_part:
                     if not is_whole:
-                        raise _NoRangesError
+                        raise _NoPiecesError
                     at = self._again_from(0, at)
-                self._check_version(reply, end - at if end >= 0 else -1)
-                if at == 0 and is_whole:
+                self._check_version(reply, end - at if end >= 0 else -1, is_whole)
+                if is_whole and at == 0:
                     self._adopt_checksum(reply)
                     hasher = hasher_for(self._checksum or "crc32:", self._size)
+                elif at == start and not self._checksum:
+                    hasher = Crc32()  # where the whole has a checksum its pieces need none
                 if end < 0 and not self._checksum and not reply.has_known_end:
                     raise TransferError(
                         f"{self._file.uri}: the server tells neither its size nor a checksum: "
@@ -354,16 +364,18 @@ class _Incoming:
         if total.isdecimal() and int(total) != self._size:
             raise self._changed()
 
-    def _check_version(self, reply: Reply, expected: int) -> None:
+    def _check_version(self, reply: Reply, expected: int, is_whole: bool) -> None:
         """Pieces of two versions must not come together."""
         if expected >= 0 and 0 <= reply.length != expected:
             raise self._changed()
-        tag = reply.headers.get("etag", "")
+        tag = reply.headers.get("etag", "").strip('"')
+        if not is_whole and self._right_tag not in ("", tag):
+            raise _NoPiecesError  # there are stores that ignore If-Match
         if self._tag and tag and tag != self._tag and not self._checksum:
             raise self._changed()
         self._tag = self._tag or tag
-        if _is_encrypted_with_keys(reply) and self._checksum.startswith("md5:"):
-            self._checksum = ""  # S3's tag looks like one, but is not the MD5 of the content
+        if self._checksum.startswith("md5:") and uses_keys(reply.headers):
+            self._checksum = ""
 
     def _changed(self) -> TransferError:
         return TransferError(
@@ -380,8 +392,3 @@ class _Incoming:
                     self._checksum = f"{kind}:{binascii.a2b_base64(value).hex()}"
                 except ValueError:
                     raise PassingError(f"x-amz-checksum-{kind} is not base64") from None
-
-
-def _is_encrypted_with_keys(reply: Reply) -> bool:
-    kms = reply.headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
-    return kms or "x-amz-server-side-encryption-customer-algorithm" in reply.headers

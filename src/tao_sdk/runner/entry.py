@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -146,13 +145,9 @@ class _Run:
         """The command, or one that reads it from a file where it is too long for the kernel."""
         if len(os.fsencode(command)) < _LONGEST_WORD:
             return command
-        os.makedirs(self._context.private, exist_ok=True)
-        path = os.path.join(self._context.private, f"command.{self._context.rank}")
-        # It may hold arguments that came from the environment.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(os.fsencode(command))
-        return f". {shlex.quote(path)}"
+        from .long_command import from_file
+
+        return from_file(command, self._context)
 
     def _make_delivery(self) -> Delivery | None:
         uploads = [task for task in self._prepared.outputs if task.uri] if self._prepared else []

@@ -15,9 +15,21 @@ if TYPE_CHECKING:
 PACKAGE = "tao_runner"
 """What the runner is called in the container, where there is no tao_sdk."""
 
+DEEPER, SHALLOWER = "\1", "\2"
+"""Marks in a folded source, which has no indentation: see `tao_sdk.bundle.folding`."""
+
+
+def unfold(folded: str) -> str:
+    """A module's source from the form in which it travels."""
+    source, level = "", 0
+    for line in folded.replace(DEEPER, f":\n{DEEPER}").split("\n"):
+        level += line.count(DEEPER) - line.count(SHALLOWER)
+        source += " " * level + line.strip(DEEPER + SHALLOWER) + "\n"
+    return source
+
 
 class MemoryFinder:
-    """Finds and loads modules whose sources are at hand."""
+    """Finds and loads modules whose folded sources are at hand."""
 
     def __init__(self, sources: Mapping[str, str], packages: Collection[str]) -> None:
         self._sources = sources
@@ -33,11 +45,12 @@ class MemoryFinder:
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
-        exec(compile(self._sources[name], f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - ours
+        source = unfold(self._sources[name])
+        exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - ours
 
 
 def start(payload: str, packages: str, *modules: str) -> None:
-    """Run a payload (JSON); `modules` are names and sources in turn."""
+    """Run a payload (JSON); `modules` are names and folded sources in turn."""
     sources = {PACKAGE: ""}
     for name, source in zip(modules[::2], modules[1::2]):
         sources[f"{PACKAGE}.{name}"] = source

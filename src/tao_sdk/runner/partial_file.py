@@ -4,8 +4,8 @@
 they stand for the exact version of the content, so that the next attempt finds what there is, and
 what another version left is never continued. Beside it, `....pieces` lists the pieces that have
 arrived. After a crash of the machine the list may have reached the disk and the content not. So
-the whole is compared with its checksum in the end; where there is none, the list has the CRC-32
-of each piece, and a piece that has another one does not count.
+what is gone on with is compared with its checksum in the end; where there is none, the list has the
+CRC-32 of each piece, and a piece that has another one does not count.
 
 Whoever writes one holds a lock on it: what is not locked was left by a process that is gone.
 """
@@ -17,13 +17,13 @@ import errno
 import fcntl
 import hashlib
 import os
+import random
 import re
 import time
 from collections.abc import Iterable
 
-from .checksums import Crc32, Hasher
+from .checksums import Crc32, blocks_of
 
-_BLOCK = 1024 * 1024
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT_OVER = re.compile(r"\..*\.[0-9a-f]{8}\.tao-part")
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
@@ -38,16 +38,16 @@ class PartialFile:
         self._folder, self._label = folder, f".{name[:40]}."
         self._target = target
         self._list = self.descriptor = -1
+        self.has_unproved = False
+        """There are pieces of an earlier attempt that only the checksum of the whole can prove."""
         self._is_resumable = False
         if version:
             digits = hashlib.sha256(os.fsencode(f"{name}\0{version}")).hexdigest()[:16]
             self._is_resumable = self._open_resumable(digits)
-        while not self._is_resumable:
-            self._path = self._path_for(os.urandom(4).hex())
+        if not self._is_resumable:
+            self._path = self._path_for(f"{random.getrandbits(32):08x}")
             self.descriptor = os.open(self._path, _CREATE | os.O_EXCL, 0o666)
-            if _lock(self.descriptor) and _is_at(self.descriptor, self._path):
-                break
-            os.close(self.descriptor)  # somebody swept before it was locked
+            _lock(self.descriptor)  # against those who sweep, when it is some seconds old
 
     def _path_for(self, digits: str) -> str:
         return os.path.join(self._folder, f"{self._label}{digits}.tao-part")
@@ -77,7 +77,9 @@ class PartialFile:
     def restart(self, size: int) -> None:
         """Forget what is there; make room for `size` bytes."""
         self._forget_list()
-        os.ftruncate(self.descriptor, 0)
+        # Only where there is something: at its closing ext4 writes out what was cut to nothing.
+        if os.fstat(self.descriptor).st_size:
+            os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, size)
 
     def resume(self, size: int, piece: int, is_checked_later: bool) -> set[int]:
@@ -86,12 +88,13 @@ class PartialFile:
         if self._is_resumable and os.fstat(self.descriptor).st_size == size:
             for index, crc in self._listed():
                 start = index * piece
-                if start < size and (
-                    self._crc(start, min(piece, size - start)) == crc
-                    if crc != "-"
-                    else is_checked_later
-                ):
-                    whole.add(index)
+                if start >= size:
+                    continue
+                if crc == "-" and is_checked_later:
+                    self.has_unproved = True
+                elif crc != self._crc(start, min(piece, size - start)):
+                    continue
+                whole.add(index)
         if not whole:
             self.restart(size)
         return whole
@@ -107,7 +110,8 @@ class PartialFile:
 
     def _crc(self, start: int, length: int) -> str:
         crc = Crc32()
-        self.feed(crc, start, length)
+        for block in blocks_of(self.descriptor, start, length):
+            crc.update(block)
         return crc.hexdigest()
 
     def note(self, index: int, crc: str) -> None:
@@ -121,17 +125,6 @@ class PartialFile:
         written = os.pwrite(self.descriptor, block, offset)
         while written < len(block):
             written += os.pwrite(self.descriptor, block[written:], offset + written)
-
-    def feed(self, hasher: Hasher, start: int, length: int) -> None:
-        """Hash what is written, without holding more than a block of it."""
-        buffer = memoryview(bytearray(min(_BLOCK, length)))
-        while length:
-            count = os.preadv(self.descriptor, [buffer[: min(_BLOCK, length)]], start)
-            if not count:
-                return  # shorter than it should be: the digest will say so
-            hasher.update(buffer[:count])
-            start += count
-            length -= count
 
     def commit(self) -> None:
         """It is whole: give it its name."""

@@ -97,7 +97,9 @@ def _stage(
     from .stage import stage_inputs
 
     tasks = [
-        StagingTask(**{**record, "selective": tuple(Selective(**s) for s in record["selective"])})
+        StagingTask(
+            **{**record, "selective": tuple(Selective(**s) for s in record.get("selective", ()))}
+        )
         for record in payload["inputs"]
     ]
     paths, stage = stage_inputs(

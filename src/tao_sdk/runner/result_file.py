@@ -48,7 +48,7 @@ def build_record(
         "exit_code": exit_code,
         "started_at": started_at,
         "ended_at": moment(),
-        "host": os.uname().nodename,
+        "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
         "seconds": {stage: round(value, 3) for stage, value in seconds.items()},
     }
     if outcome is not None:

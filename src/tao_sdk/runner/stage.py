@@ -9,14 +9,13 @@ of that target; the others wait, list again, and compare with the marker that it
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import hashlib
 import json
 import os
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from .context import Context
@@ -41,19 +40,10 @@ def stage_inputs(
     moved, unless another rank moved it.
     """
     paths, stage = _paths(tasks, values, context, reporter, mount_path) if tasks else ([], None)
-    for link, source, what in links:
-        if not os.path.exists(source):
-            raise RunnerError(
-                f"{what}: there is no {source} in this container: mount it, or correct the path"
-            )
-        _make_link(link, source)
-    for task, path in zip(tasks, paths):
-        for link in task.links if path else ():
-            _make_link(link, str(path))
-            from .archives import is_archive, result_folder
+    if links or any(task.links for task in tasks):
+        from .links import make_links
 
-            if is_archive(link) and os.path.isfile(str(path)):
-                _make_link(result_folder(link), result_folder(str(path)))
+        make_links(links, [(task, path) for task, path in zip(tasks, paths) if path])
     return paths, stage
 
 
@@ -106,7 +96,11 @@ class _Staging:
         self._mount_path = mount_path
         self._paths: dict[str, str | None] = {}
         self._claims: dict[str, RemoteFile] = {}
-        self._mirror = mount_path and _writable_or(mount_path, context.work)
+        self._mirror = mount_path
+        if mount_path:
+            from .mirror import writable_or
+
+            self._mirror = writable_or(mount_path, context.work)
 
     def paths(self) -> list[str | None]:
         """Local paths, in the order of the plan's tasks."""
@@ -173,33 +167,14 @@ class _Staging:
                 wanted.append(_Wanted(task, self._chosen(task, listing)))
         return wanted
 
-    @contextmanager
-    def _turns(self, tasks: Sequence[StagingTask]) -> Iterator[list[str]]:
+    def _turns(self, tasks: Sequence[StagingTask]) -> AbstractContextManager[Sequence[str]]:
         """Hold the turns of these on the mirror; gives what was said of waiting for them."""
-        from .staging_lock import staging_turn
+        if not tasks:
+            return nullcontext(())
+        from .mirror import hold_turns
 
-        said: list[str] = []
-
-        def say(text: str) -> None:
-            said.append(text)
-            self._reporter.say(text)
-
-        with ExitStack() as stack:
-            turns = []
-            # In the same order by everybody, so that nobody waits in a circle.
-            for key in sorted({_digest(task.target) for task in tasks}):
-                turn = staging_turn(
-                    os.path.join(self._mirror, ".tao", "turns", key),
-                    os.urandom(8).hex(),  # what another did is looked at, never just believed
-                    rank=self._context.rank,
-                    host=f"{os.uname().nodename} of job {self._context.job_id}",
-                    wait_seconds=self._context.stage_wait_seconds,
-                    say=say,
-                )
-                turns.append(stack.enter_context(turn))
-            yield said
-            for each in turns:
-                each.done({})
+        names = {_digest(task.target) for task in tasks}
+        return hold_turns(self._mirror, names, self._context, self._reporter.say)
 
     def _claim(self, wanted: Sequence[_Wanted]) -> None:
         """Two inputs may bring the same file to one place, but not two files."""
@@ -391,20 +366,6 @@ def list_uri(uri: str, env: Mapping[str, str], want: str = "") -> Listing:
     return hub.listing(uri, env)
 
 
-def _make_link(link: str, source: str) -> None:
-    if os.path.realpath(link) == os.path.realpath(source):
-        return
-    if os.path.lexists(link) and not os.path.islink(link):
-        raise RunnerError(
-            f"inputs: {link} is in the image already: choose another path for {source}"
-        )
-    os.makedirs(os.path.dirname(link), exist_ok=True)
-    # Over the link of an earlier attempt, or of another rank that does the same.
-    draft = f"{link}.{os.urandom(4).hex()}"
-    os.symlink(source, draft)
-    os.replace(draft, link)
-
-
 def _key(task: StagingTask) -> str:
     """What tells a task from all others."""
     return _digest([task.uri, task.target, task.pattern, task.selective])
@@ -412,17 +373,6 @@ def _key(task: StagingTask) -> str:
 
 def _marker(root: str, task: StagingTask) -> str:
     return os.path.join(root, ".tao", "staged", _key(task) + ".json")
-
-
-def _writable_or(mount_path: str, instead: str) -> str:
-    """Where notes about a mirror go: onto it, or, if it is read-only, to the job's own folder."""
-    folder = os.path.join(mount_path, ".tao", "staged")
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-    return mount_path if os.access(folder, os.W_OK) else instead
 
 
 def _is_whole(task: StagingTask, marker: Mapping[str, Any]) -> bool:

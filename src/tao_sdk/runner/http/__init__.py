@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urljoin
@@ -132,12 +133,10 @@ class Client:
             headers["Content-Length"] = str(length)
         head = _head(request.method, target, origin, headers)
         while True:
-            idle = self._idle.get(origin)
             try:
-                connection, is_new = (idle.pop(), False) if idle else (None, True)
-            except IndexError:  # another thread was faster
-                continue
-            connection = connection or self._connect(origin)
+                connection, is_new = self._idle[origin].pop(), False
+            except (KeyError, IndexError):
+                connection, is_new = self._connect(origin), True
             try:
                 return Reply(self, origin, connection.exchange(request.method, head, body))
             except ConnectionFailedError as error:
@@ -173,7 +172,7 @@ class Client:
 
         `position` says how far the attempts have come: one that came on does not count.
         """
-        pause = (stop or threading.Event()).wait
+        pause = stop.wait if stop else time.sleep
         failed, reached = 0, position()
         while True:
             try:

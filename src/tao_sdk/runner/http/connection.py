@@ -15,7 +15,7 @@ from typing import NamedTuple, Union
 
 from ..errors import TransferError
 
-BLOCK = 1024 * 1024
+BLOCK = 256 * 1024  # what is received is still in the processor's cache when it is written
 _LONGEST_HEAD = 64 * 1024
 _FINAL = 200
 
@@ -110,10 +110,8 @@ class Connection:
                 status = int(lines[0].split(" ", 2)[1])
             except (IndexError, ValueError):
                 raise ConnectionFailedError("the answer is not HTTP") from None
-        headers: dict[str, str] = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
+        fields = [line.partition(":") for line in lines[1:]]
+        headers = {name.lower(): value.strip() for name, _, value in fields}
         has_body = method != "HEAD" and status not in (204, 304)
         return Response(self, status, headers, has_body)
 
@@ -138,12 +136,10 @@ class Connection:
             raise ConnectionFailedError("a line of the answer has no end")
         room = self._buffer[self._end :]
         try:
-            if self._is_tls:
+            if self._is_tls or wanted == 1:
                 count = self._socket.recv_into(room)
-            elif wanted > 1:
-                count = self._socket.recv_into(room, min(wanted, len(room)), socket.MSG_WAITALL)
             else:
-                count = self._socket.recv_into(room)
+                count = self._socket.recv_into(room, min(wanted, len(room)), socket.MSG_WAITALL)
         except OSError as error:
             raise self._failure(error) from error
         if not count:
@@ -232,7 +228,7 @@ class Response:
             yield from self.connection.rest()
         self.complete = True
 
-    def read(self, most: int = 64 * BLOCK) -> bytes:
+    def read(self, most: int = 256 * BLOCK) -> bytes:
         """The body as a whole; what is longer than `most` is cut off."""
         body = bytearray()
         for block in self.blocks():

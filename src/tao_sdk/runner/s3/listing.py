@@ -26,6 +26,8 @@ class Item(NamedTuple):
     key: str
     size: int
     etag: str
+    modified: str = ""
+    """When, as the store writes it."""
 
 
 def find(store: Store, uri: str, want: str = "") -> Listing:
@@ -74,7 +76,7 @@ def _single(store: Store, place: Place) -> Listing | None:
     if not size.isdecimal():
         raise TransferError(f"{place.uri}: the store does not tell its size")
     item = Item(place.key, int(size), _tag(answer.headers.get("etag", "")))
-    file = _remote_file(store, place.bucket, item, place.key.rpartition("/")[2])
+    file = remote_file(store, place.bucket, item, place.key.rpartition("/")[2])
     return Listing(place.uri, False, (file,))
 
 
@@ -84,7 +86,7 @@ def _folder(store: Store, place: Place) -> Listing | None:
     if not items:
         return None
     files, folders = as_tree(items, prefix, f"s3://{place.bucket}/")
-    remote = [_remote_file(store, place.bucket, item, path) for path, item in files.items()]
+    remote = [remote_file(store, place.bucket, item, path) for path, item in files.items()]
     return Listing(place.uri, True, tuple(remote), tuple(folders))
 
 
@@ -127,7 +129,8 @@ def _read_page(page: Element) -> tuple[list[Item], list[str], str | None]:
         name = element.tag.rpartition("}")[2]
         below = {child.tag.rpartition("}")[2]: child.text or "" for child in element}
         if name == "Contents":
-            items.append(Item(below["Key"], int(below["Size"]), _tag(below.get("ETag", ""))))
+            tag, time = _tag(below.get("ETag", "")), below.get("LastModified", "")
+            items.append(Item(below["Key"], int(below["Size"]), tag, time))
         elif name == "CommonPrefixes":
             prefixes.append(below["Prefix"])
         else:
@@ -186,7 +189,8 @@ def _parents(paths: Iterable[str]) -> set[str]:
     return parents
 
 
-def _remote_file(store: Store, bucket: str, item: Item, path: str) -> RemoteFile:
+def remote_file(store: Store, bucket: str, item: Item, path: str) -> RemoteFile:
+    """An object as something to download."""
     place = Place(bucket, item.key)
     checksum = f"md5:{item.etag}" if is_md5(item.etag) else ""
     request = partial(_get, store, place, item.etag)

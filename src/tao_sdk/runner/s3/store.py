@@ -83,8 +83,10 @@ class Store:
                 body,
                 follow=False,
             )
+            if is_second or answer.status < 300:
+                break
             right = answer.region
-            if is_second or answer.status < 300 or not right or right == region:
+            if not right or right == region:
                 break
             self._regions[place.bucket] = right
         return answer

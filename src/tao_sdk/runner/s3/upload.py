@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ..checksums import new_hash
+from ..checksums import blocks_of, new_hash, uses_keys
 from ..errors import RunnerError, TransferError
-from ..http import Answer, FilePart
+from ..http import FilePart
 from ..parallel import Progress, run_all
 from .addresses import Place, parse_uri
 from .listing import is_md5
@@ -95,17 +95,10 @@ def _put(
     etag = answer.headers.get("etag", "").strip('"')
     if not etag:
         raise TransferError(f"{place.uri}: the store accepted it without giving an ETag")
-    if _is_content_hash(etag, answer):
+    if is_md5(etag) and not uses_keys(answer.headers):
         return etag if etag == digests.md5 else ""
     store.tags_are_md5 = False
     return etag if headers else ""
-
-
-def _is_content_hash(etag: str, answer: Answer) -> bool:
-    """Tags of objects that are encrypted with customers' keys look like an MD5, but are none."""
-    names = [name for name in answer.headers if name.startswith("x-amz-server-side-encryption")]
-    uses_keys = any(name.endswith(("-customer-algorithm", "-aws-kms-key-id")) for name in names)
-    return is_md5(etag) and not uses_keys
 
 
 class _Outgoing:
@@ -178,7 +171,7 @@ class _Outgoing:
                 body = os.pread(self._file, length, start)
                 digests = _digests_of(self._store, iter((body,)))
             else:
-                digests = _digests_of(self._store, self._blocks(start, length))
+                digests = _digests_of(self._store, blocks_of(self._file, start, length))
             self._check_unchanged()
             self._tags[index] = _put(self._store, self._place, query, body, digests)
             if self._tags[index]:
@@ -186,16 +179,6 @@ class _Outgoing:
                 return
             self._check_unchanged()
         raise TransferError(f"{self._place.uri}: the store read other bytes than were sent")
-
-    def _blocks(self, start: int, length: int) -> Iterator[memoryview]:
-        buffer = memoryview(bytearray(_BLOCK))
-        end = start + length
-        while start < end:
-            count = os.preadv(self._file, [buffer[: min(_BLOCK, end - start)]], start)
-            if not count:
-                return  # it became shorter, which is noticed next
-            yield buffer[:count]
-            start += count
 
     def _check_unchanged(self) -> None:
         now = os.fstat(self._file)
