@@ -63,6 +63,7 @@ _WITHOUT_PATTERNS = {
     "exit-code",
     "never-started",
     "killed-from-outside",
+    "killed-not-for-memory",
     "vanished",
     "no-failure",
     "reported-failure",

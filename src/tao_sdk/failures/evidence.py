@@ -36,6 +36,8 @@ class Evidence:
     killed_from_outside: bool = False
     """The processes disappeared without leaving an exit code."""
     never_started: bool = False
+    memory_sufficed: bool = False
+    """The platform counts kills for want of memory, and there was none."""
     signal: int | None = None
     """The signal that ended the job, where the platform tells it apart from the exit code."""
     records: tuple[ResultRecord, ...] = ()

@@ -23,6 +23,7 @@ from tao_sdk.failures.log_lines import Level, Line, read_lines
 _SAME_MOMENT = 40
 _LINES_QUOTED = 5
 _FATAL_SIGNALS = frozenset({132, 135, 136, 137, 139})
+_KILLED = 137
 _LAST_WORDS = 30
 # An exception that was printed without its traceback.
 _BARE_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception): ")
@@ -176,6 +177,8 @@ class _Bench:
         if self.exit_code == 0:
             return _Ending(self._plain("reported-failure", ""), None)
         cause = _BY_EXIT_CODE.get(code or 1)
+        if code == _KILLED and self.evidence.memory_sufficed:
+            cause = BY_ID["killed-not-for-memory"]
         if cause is None:
             cause = BY_ID["killed-by-signal" if 128 < (code or 1) < 160 else "exit-code"]
         values = {

@@ -89,6 +89,8 @@ def _of_one_process(
     headers = [place for place, line in enumerate(mine) if _HEADER in line.text]
     found: list[Traceback] = []
     previous = 0
+    harmful = [place for place in headers if not _is_introduced_as_harmless(mine, place)]
+    last = harmful[-1] if harmful else 0
     for header, limit in pairwise([*headers, len(mine)]):
         at = header + 1
         while at < limit and mine[at].text.startswith(_INSIDE):
@@ -96,7 +98,7 @@ def _of_one_process(
         if at == limit:
             continue  # torn: nothing to learn from it
         chained = any(_CHAINED.search(line.text) for line in mine[previous : header + 1])
-        effect = _effect(mine, header, at, limit)
+        effect = _effect(mine, header, at, limit, is_last=header >= last)
         end = _end_of_message(mine, at, limit, effect)
         match = _EXCEPTION.match(mine[at].text)
         found.append(
@@ -118,11 +120,15 @@ def _of_one_process(
     return [replace(one, effect=effects[one.chain]) for one in found]
 
 
-def _effect(mine: Sequence[Line], header: int, at: int, limit: int) -> Effect:
+def _is_introduced_as_harmless(mine: Sequence[Line], header: int) -> bool:
+    return header > 0 and bool(_HARMLESS_BEFORE.search(mine[header - 1].text))
+
+
+def _effect(mine: Sequence[Line], header: int, at: int, limit: int, *, is_last: bool) -> Effect:
     introduction = mine[max(0, header - 1) : header]
     if any(_SIDE_THREAD.search(line.text) for line in mine[max(0, header - 2) : header + 1]):
         return Effect.SIDE
-    if any(_HARMLESS_BEFORE.search(line.text) for line in introduction):
+    if _is_introduced_as_harmless(mine, header):
         return Effect.HARMLESS
     following = mine[at + 1 : min(at + 3, limit)]
     if following and _HARMLESS_AFTER.search(following[0].text):
@@ -131,7 +137,6 @@ def _effect(mine: Sequence[Line], header: int, at: int, limit: int) -> Effect:
         return Effect.HARMLESS
     # Announced by a logger. But the last one of all was not followed by another try.
     announced = [line for line in introduction if line.level is not Level.PLAIN]
-    is_last = limit == len(mine)
     if not is_last and any(TRIES_AGAIN.search(line.text) for line in announced):
         return Effect.HARMLESS
     return Effect.FATAL

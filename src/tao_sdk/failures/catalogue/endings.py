@@ -66,6 +66,13 @@ CAUSES = (
         sample="Received SIGTERM, shutting down",
     ),
     Cause(
+        id="killed-not-for-memory",
+        err_class=ErrClass.UNKNOWN,
+        cause="killed (SIGKILL) from outside; the platform saw no memory limit reached",
+        suggestion="see who killed it: a colleague (docker kill, docker stop), a watchdog; or the "
+        "whole machine ran out of memory, which its kernel log (dmesg) tells",
+    ),
+    Cause(
         id="timeout-command",
         err_class=ErrClass.PROGRAM,
         cause="exit code 124: as a rule the `timeout` program in the command ended it",

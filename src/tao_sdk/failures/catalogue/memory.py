@@ -18,6 +18,9 @@ CAUSES = (
         suggestion=_LESS_MEMORY,
         log=(
             r"slurmstepd: error: Detected \d+ oom[-_]kill event",
+            # Without control groups Slurm itself looks at the sizes of processes.
+            r"^slurmstepd\S{0,80}: error: (?:Step(?:Id=| )?\S{1,40} )?"
+            r"[Ee]xceeded (?:job )?memory limit",
             r"(?:Memory cgroup out of memory|Out of memory): Kill(?:ed)? process \d+ "
             r"\((?P<process>[^)\n]{1,40})\)",
             r"Some of your processes may have been killed by the cgroup out-of-memory handler",

@@ -6,7 +6,8 @@ from tao_sdk.failures.cause import Cause, Standing
 from tao_sdk.failures.err_class import ErrClass
 
 _SLURM_CANCEL = (
-    r"^(?:slurmstepd: )?error: \*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT \S{1,40}"
+    r"^(?:slurmstepd(?:-\S{1,80})?: )?error: "
+    r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT \S{1,40}"
 )
 
 CAUSES = (
@@ -113,6 +114,21 @@ CAUSES = (
         even_as_warning=True,
         sample="slurmstepd: error: *** JOB 77 ON node7 CANCELLED AT 2026-04-20T09:09:37 DUE TO "
         "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+    ),
+    Cause(
+        id="slurm-controller-away",
+        err_class=ErrClass.INFRA,
+        cause="Slurm's controller did not answer while the job's processes were being started",
+        suggestion="run again; if it comes back, tell the cluster's support",
+        log=(
+            r"^srun: error: .{0,200}Unable to contact slurm controller",
+            r"^srun: error: .{0,200}Unable to (?:confirm allocation|create step) for job .{0,80}"
+            r"(?:Socket timed out|contact slurm controller)",
+        ),
+        standing=Standing.DECISIVE,
+        specificity=80,
+        sample="srun: error: Unable to confirm allocation for job 1: Unable to contact slurm "
+        "controller (connect failure)",
     ),
     Cause(
         id="container-lost",
