@@ -18,6 +18,7 @@ from bench import (
     job_cases,
     report,
     runner_cases,
+    slurm_cases,
     start_cases,
     status_cases,
     store_cases,
@@ -42,6 +43,9 @@ CASES: dict[str, Callable[[Place], AbstractContextManager[Case]]] = {
     "docker_start": docker_cases.docker_start,
     "docker_sweep": docker_cases.docker_sweep,
     "docker_log": docker_cases.docker_log,
+    "slurm_submit": slurm_cases.slurm_submit,
+    "slurm_refresh": slurm_cases.slurm_refresh,
+    "slurm_cancel": slurm_cases.slurm_cancel,
     "runner_start": runner_cases.runner_start,
     "command_size": runner_cases.command_size,
     "many_down": transfer_cases.many_down,
@@ -64,8 +68,10 @@ TRANSFERS = (
     "memory_large",
 )
 DOCKER = ("docker_start", "docker_sweep", "docker_log")
+SLURM = ("slurm_submit", "slurm_refresh", "slurm_cancel")
 GROUPS = {
     "docker": DOCKER,
+    "slurm": SLURM,
     "transfers": TRANSFERS,
     "runner": ("runner_start", "command_size", *TRANSFERS),
 }
