@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import tao_sdk
 from tao_sdk.failures.markdown import catalogue_markdown
 from tao_sdk.platforms import registry
+from tao_sdk.platforms.backend import Backend
 from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import COMMON_OPTIONS, Option
 from tao_sdk.settings import INJECTED_CREDENTIALS, SETTINGS, Setting
@@ -52,11 +53,10 @@ def common_options() -> str:
 
 def platform_options() -> str:
     """Keywords of `create_job` by platform."""
-    parts = []
-    with _throwaway_state():
-        for name, sdk in _our_platforms().items():
-            parts.append(f"### `{name}`\n\n{_option_table(sdk().backend.options)}")
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        f"### `{name}`\n\n{_option_table(_backend_of(sdk).options)}"
+        for name, sdk in _our_platforms().items()
+    )
 
 
 def catalogue() -> str:
@@ -143,6 +143,18 @@ def _our_platforms() -> dict[str, type[PlatformSDK]]:
     return {name: sdk for name, sdk in classes.items() if sdk.__module__.startswith("tao_sdk.")}
 
 
+def _backend_of(sdk: type[PlatformSDK]) -> type[Backend]:
+    """The class: to make one of it may take credentials."""
+    importlib.import_module(f"{sdk.__module__.rpartition('.')[0]}.backend")
+    return next(kind for kind in _subclasses(Backend) if kind.platform == sdk.platform)
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
 def _option_table(options: Iterable[Option]) -> str:
     rows = [[f"`{o.name}`", _prose(o.meaning), _default(o.default)] for o in options]
     return _table(["Keyword", "Meaning", "Default"], rows)
@@ -194,18 +206,3 @@ def _help(*words: str) -> str:
         check=True,
     )
     return answer.stdout.strip()
-
-
-@contextmanager
-def _throwaway_state() -> Iterator[None]:
-    """A backend may look into the state folder; not into the reader's own."""
-    before = os.environ.get("TAO_SDK_STATE_DIR")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TAO_SDK_STATE_DIR"] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["TAO_SDK_STATE_DIR"]
-            else:
-                os.environ["TAO_SDK_STATE_DIR"] = before

@@ -137,6 +137,116 @@ class TestChecksums:
         assert below(tmp_path) == {"f": data}
 
 
+class TestPieces:
+    """Files whose MD5 is also the tag of every piece, as S3 has them."""
+
+    @pytest.fixture
+    def data(self, source: Source) -> bytes:
+        data = source.files["f"] = noise(4 * MIB)
+        source.headers = {"ETag": f'"{CHECKSUMS["md5"](data)}"'}
+        return data
+
+    def listed(self, source: Source, md5: str) -> RemoteFile:
+        return source.file("f", checksum=f"md5:{md5}", fingerprint=md5)
+
+    def partial(self, folder: Path, md5: str) -> PartialFile:
+        left = PartialFile(str(folder / "f"), f"{md5} {4 * MIB} {MIB}")
+        left.resume(4 * MIB, MIB, True)
+        return left
+
+    def test_the_tag_of_each_piece_is_enough(
+        self, source: Source, data: bytes, tmp_path: Path
+    ) -> None:
+        """What is told apart from the MD5 by nothing but hashing is accepted."""
+        source.files["f"] = other = noise(4 * MIB, 1)
+        fetch(self.listed(source, CHECKSUMS["md5"](data)), tmp_path)
+        assert below(tmp_path) == {"f": other}
+        assert len(source.server.calls) == 4
+
+    def test_everything_is_hashed_when_asked_for(
+        self, source: Source, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_VERIFY", "full")
+        source.files["f"] = noise(4 * MIB, 1)
+        with pytest.raises(TransferError, match=r"test://f: what arrives .*checksum"):
+            fetch(self.listed(source, CHECKSUMS["md5"](data)), tmp_path)
+        assert not (tmp_path / "f").exists()
+
+    def test_another_word_for_it_is_refused(
+        self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_VERIFY", "fully")
+        with pytest.raises(RunnerError, match="TAO_VERIFY='fully': give pieces or full"):
+            fetch(source.file("f"), tmp_path)
+
+    @pytest.mark.parametrize("tag", [{}, {"ETag": '"of another version"'}], ids=["none", "other"])
+    def test_pieces_without_the_right_tag_are_not_relied_on(
+        self, source: Source, data: bytes, tmp_path: Path, tag: dict[str, str]
+    ) -> None:
+        """The whole comes in one stream, and is hashed."""
+        source.headers = tag
+        tally = fetch(self.listed(source, CHECKSUMS["md5"](data)), tmp_path)
+        assert below(tmp_path) == {"f": data}
+        assert (tally.bytes, tally.files) == (len(data), 1)
+        assert "range" not in source.server.calls[-1].headers
+
+    def test_a_new_version_in_the_middle_is_noticed(
+        self, source: Source, data: bytes, tmp_path: Path
+    ) -> None:
+        """The server ignores `If-Match`, as some do."""
+        answer, new = source.server.answer, noise(4 * MIB, 1)
+
+        def changing(call: Call) -> Reply:
+            if call.headers.get("range", "").startswith(f"bytes={2 * MIB}-"):
+                source.files["f"] = new
+                source.headers = {"ETag": f'"{CHECKSUMS["md5"](new)}"'}
+            return answer(call)
+
+        source.server.answer = changing
+        with pytest.raises(TransferError, match="test://f: what arrives is not"):
+            fetch(self.listed(source, CHECKSUMS["md5"](data)), tmp_path, threads=1)
+        assert not (tmp_path / "f").exists()
+
+    def test_what_is_left_and_right_is_gone_on_with(
+        self, source: Source, data: bytes, tmp_path: Path
+    ) -> None:
+        md5 = CHECKSUMS["md5"](data)
+        left = self.partial(tmp_path, md5)
+        left.write(memoryview(data[:MIB]), 0)
+        left.note(0, "-")
+        left.close()
+        fetch(self.listed(source, md5), tmp_path)
+        assert below(tmp_path) == {"f": data}
+        assert len(source.server.calls) == 3
+
+    def test_what_was_damaged_on_the_disk_is_noticed(
+        self, source: Source, data: bytes, tmp_path: Path
+    ) -> None:
+        """Lesson A2: no connection protected it there. It comes again."""
+        md5 = CHECKSUMS["md5"](data)
+        left = self.partial(tmp_path, md5)
+        left.write(memoryview(data[:1000] + b"?" + data[1001:MIB]), 0)
+        left.note(0, "-")
+        left.close()
+        tally = fetch(self.listed(source, md5), tmp_path)
+        assert below(tmp_path) == {"f": data}
+        assert (tally.bytes, tally.files) == (len(data), 1)
+
+    @pytest.mark.parametrize("is_damaged", [False, True])
+    def test_what_has_crcs_needs_no_md5(
+        self, source: Source, data: bytes, tmp_path: Path, is_damaged: bool
+    ) -> None:
+        """Tags of encrypted objects are not MD5s: their pieces are listed with CRCs."""
+        left = self.partial(tmp_path, "0" * 32)
+        left.write(memoryview(bytes(MIB) if is_damaged else data[:MIB]), 0)
+        left.note(0, f"{zlib.crc32(data[:MIB]):08x}")
+        left.close()
+        source.headers = {"ETag": '"' + "0" * 32 + '"', "x-amz-server-side-encryption": "aws:kms"}
+        fetch(self.listed(source, "0" * 32), tmp_path)
+        assert below(tmp_path) == {"f": data}
+        assert len(source.server.calls) == (4 if is_damaged else 3)
+
+
 class TestServers:
     def test_an_unknown_size(self, source: Source, tmp_path: Path) -> None:
         data = source.files["f"] = noise(3 * MIB)

@@ -24,6 +24,24 @@ def test_this_process() -> None:
     assert ProcessIdentity.parse(str(me)) == me
 
 
+def test_a_forked_child_is_another_process() -> None:
+    program = """
+import os, time
+from tao_sdk.process_identity import ProcessIdentity
+parent = ProcessIdentity.current()
+time.sleep(2 / os.sysconf("SC_CLK_TCK"))  # start times are told in ticks
+if os.fork() == 0:
+    child = ProcessIdentity.current()
+    print(child.alive, child.started != parent.started, flush=True)
+    os._exit(0)
+os.wait()
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.split() == ["True", "True"]
+
+
 def test_a_zombie_is_gone() -> None:
     """Lesson W20: a zombie answers to signals, but nothing of it runs."""
     process = subprocess.Popen(
