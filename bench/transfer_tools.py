@@ -56,8 +56,8 @@ def packed_command() -> Tool:
     return Tool(
         "the packed command",
         "bash, Python, the runner out of the command, listing, transfer, comparison of every file "
-        "with the store's MD5 (down) or of the store's MD5 with ours (up), the user's command "
-        "(`:`), the result record",
+        "with the store's MD5, of a large one piece by piece with its tag (down), or of the "
+        "store's MD5 with ours (up), the user's command (`:`), the result record",
         OURS,
         down,
         up,

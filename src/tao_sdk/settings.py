@@ -75,7 +75,7 @@ _TABLE = (
         "7200",
         injected=True,
     ),
-    Setting("TAO_TRANSFER_THREADS", "connections for data, at most", "16", injected=True),
+    Setting("TAO_TRANSFER_THREADS", "connections for data, at most", "24", injected=True),
     Setting(
         "TAO_TRANSFER_ATTEMPTS",
         "how often a request for data is made, at most",

@@ -30,7 +30,6 @@ HERE = "tests/unit/test_lessons.py"
 
 # Work to come, and the module that will show that it is there.
 TO_COME = {
-    "slurm": "tao_sdk.platforms.slurm",
     "kubernetes": "tao_sdk.platforms.kubernetes",
     "brev": "tao_sdk.platforms.brev",
 }
@@ -189,8 +188,11 @@ LESSONS = {
     ),
     "F8": Lesson(
         "program errors count as infrastructure and are submitted again ten times",
-        (f"{HERE}::test_program_errors_are_not_retried",),
-        ("slurm",),
+        (
+            f"{HERE}::test_program_errors_are_not_retried",
+            "tests/platforms/slurm/test_slurm_retries.py"
+            "::test_programs_that_only_look_like_bad_hardware_surface_at_once",
+        ),
     ),
     "F9": Lesson(
         "three shapes of explanation, or none",
@@ -217,16 +219,18 @@ LESSONS = {
             f"{HERE}::test_checkpoints_are_whole_paths_from_any_depth",
             "tests/unit/test_checkpoints.py"
             "::test_checkpoints_of_a_store_are_found_at_any_depth_with_their_whole_address",
+            "tests/platforms/slurm/test_slurm_jobs.py::TestPaths::test_checkpoints_are_found_there",
         ),
-        ("slurm",),
     ),
     "F14": Lesson(
         "credentials are demanded when an SDK is made, and never checked when needed",
         (
             f"{HERE}::test_credentials_are_asked_for_when_they_are_needed",
             "tests/platforms/docker/test_docker_jobs.py::TestImages::test_refusals_of_the_registry",
+            "tests/platforms/slurm/test_slurm_transport.py::TestTrust"
+            "::test_missing_names_are_named",
         ),
-        ("slurm", "kubernetes"),
+        ("kubernetes",),
     ),
     "F15": Lesson(
         "a job id may hold spaces, newlines and $(x)",

@@ -135,7 +135,7 @@ def make_plan(session: Session, given: LaunchArguments) -> tuple[PlatformSDK, Pl
     command = _command(session, given)
     environment = read_environment(session, given)
     sdk = session.place.sdk(given.platform or settings.get("TAO_PLATFORM"))
-    keywords = _keywords(given, sdk.backend.options)
+    keywords = _keywords(given, sdk.options)
     if given.parent:
         keywords["parent_job_id"] = find_job(session, given.parent).job_id
     gpus = _default_gpus(session, sdk, keywords) if given.gpus is None else given.gpus

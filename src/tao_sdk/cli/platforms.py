@@ -64,7 +64,7 @@ def _describe(session: Session, name: str) -> Platform:
     default = name == settings.get("TAO_PLATFORM")
     try:
         sdk = session.place.sdk(name)
-        options = [_option(option) for option in sdk.backend.options]
+        options = [_option(option) for option in sdk.options]
     except TaoError as error:
         return Platform(name, default, usable=False, problem=str(error))
     kind = type(sdk)

@@ -33,7 +33,7 @@ from tao_sdk.platforms.observation import (
     update_for_unreachable,
     update_from_observation,
 )
-from tao_sdk.platforms.request import build_request
+from tao_sdk.platforms.request import Option, build_request
 from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
 
@@ -74,6 +74,11 @@ class PlatformSDK(ABC):
     @abstractmethod
     def _make_backend(self) -> Backend:
         """The platform's backend. Called on first use."""
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The keywords of `create_job` that only this platform has."""
+        return self.backend.options
 
     @functools.cached_property
     def backend(self) -> Backend:

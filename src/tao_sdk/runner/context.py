@@ -57,7 +57,7 @@ def read_context(env: Mapping[str, str]) -> Context:
         delivery_seconds=read_number(env, "TAO_DELIVERY_SECONDS", 120),
         sync_seconds=read_number(env, "TAO_SYNC_SECONDS", 30),
         stage_wait_seconds=read_number(env, "TAO_STAGE_WAIT_SECONDS", 7200),
-        threads=max(1, int(read_number(env, "TAO_TRANSFER_THREADS", 16))),
+        threads=max(1, int(read_number(env, "TAO_TRANSFER_THREADS", 24))),
     )
 
 

@@ -48,7 +48,7 @@ def build_record(
         "exit_code": exit_code,
         "started_at": started_at,
         "ended_at": moment(),
-        "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        "host": os.uname().nodename,
         "seconds": {stage: round(value, 3) for stage, value in seconds.items()},
     }
     if outcome is not None:
@@ -78,6 +78,8 @@ def save_record(record: Mapping[str, Any], folder: str, env: Mapping[str, str]) 
     A shim that is to write a record of its own (TAO_RUNNER_RECORD) takes this one instead, but
     only if the runner really ends with the code that is part of the file's name.
     """
+    # Slurm's own name for the node, by which it can be kept away from.
+    record = {**record, "host": env.get("SLURMD_NODENAME") or record["host"]}
     path = os.path.join(folder, record_name(record["rank"]))
     if env.get("TAO_RUNNER_RECORD"):
         path = f"{env['TAO_RUNNER_RECORD']}.{record['exit_code']}"

@@ -145,7 +145,7 @@ class TestArrays:
     def test_one_of_them_is_cancelled(self, lab: SlurmPlatformLab) -> None:
         sdk = lab.sdk()
         first, second = sdk.create_jobs([lab.job("sleep 600"), lab.job("echo fine")])
-        assert first.cancel()
+        assert first.cancel(), sdk.get_job_status(first.id)
         assert first.status == "Canceled"
         assert second.wait(timeout=60).status == "Complete"
 

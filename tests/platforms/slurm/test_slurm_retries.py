@@ -212,6 +212,20 @@ def test_bad_hardware_is_avoided_after_a_pause(
     assert avoided(lab, job) == {second, third}
 
 
+def test_what_its_node_refused_is_submitted_again(sdk: SlurmSDK, lab: SlurmPlatformLab) -> None:
+    """Nothing of it ran: Slurm says FAILED, and its log is empty. Here a folder is not there."""
+    job = start(sdk, "true", partition="closed")
+    logs = lab.slurm.shared / "jobs" / job.id / "slurm-logs"
+    logs.rename(logs.with_suffix(".away"))
+    number = slurm_id(lab, job)
+    lab.slurm.run_as_root("scontrol", "update", f"jobid={number}", "partition=batch")
+    states.wait_for_state(lab.slurm, number, "FAILED")
+    status = job.refresh()
+    assert status.status == "Pending"
+    assert status.message.startswith("submitted again as")
+    assert "(infra)" in status.message
+
+
 def avoided(lab: SlurmPlatformLab, job: Job) -> set[str]:
     """The nodes that Slurm keeps a job from."""
     told = lab.slurm.run_as_root("scontrol", "-o", "show", "job", slurm_id(lab, job))

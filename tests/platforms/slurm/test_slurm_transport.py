@@ -165,6 +165,7 @@ class TestTrust:
 
     @pytest.mark.seed("002.3")
     def test_missing_names_are_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Lesson F14: making an SDK asks for nothing; its first use names what is missing."""
         for name in ("SLURM_USER", "SLURM_HOSTNAME", "SSH_USER", "SSH_HOST"):
             monkeypatch.delenv(name, raising=False)
         sdk = SlurmSDK(state_file=tmp_path / "state.json")

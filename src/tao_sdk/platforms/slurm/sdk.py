@@ -9,11 +9,13 @@ from typing import Any
 
 from tao_sdk.job_store import JobStore, decode
 from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.request import Option
 from tao_sdk.platforms.slurm import credentials
 from tao_sdk.platforms.slurm.backend import SlurmBackend
 from tao_sdk.platforms.slurm.cluster import from_environment
 from tao_sdk.platforms.slurm.conversion import ConversionProgress
 from tao_sdk.platforms.slurm.image_cache import Pruned
+from tao_sdk.platforms.slurm.options import OPTIONS
 from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.slurm")
@@ -39,6 +41,11 @@ class SlurmSDK(PlatformSDK):
     ) -> None:
         super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
         self._on_convert = on_convert or _log_progress
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The keywords of `create_job` that only this platform has; no credential is needed."""
+        return OPTIONS
 
     def _make_backend(self) -> SlurmBackend:
         return SlurmBackend(from_environment(), self._on_convert)

@@ -157,6 +157,9 @@ def _ended(ended: Ended | None, files: JobFiles, slurm_id: str) -> Verdict:
         # The queue does not have it, so it has ended: accounting lags, or has lost it. What the
         # batch script left tells how; without it, whoever asks later may be told.
         last = max(mine, default=None)
+        if last is None and files.canceled:
+            # Slurm keeps nothing of a task of an array that was cancelled before it was split off.
+            return Verdict(JobState.CANCELED, "cancelled before it began", slurm_id=slurm_id)
         if last is None or last.exit_code is None:
             return Verdict(None)
         return _judged(_by_claim(last, slurm_id), files, last, "the record it left")

@@ -31,7 +31,8 @@ at_limit() {
 # Told by a person to stop: time to save, then force.
 at_cancel() {
   heard=1; : > "$claim/canceled"
-  scancel --signal=URG "$slurm_id"
+  # Repeated, because tasks that are just being started do not hear it; they obey the first one.
+  (for _ in 1 2 3 4 5; do scancel --signal=URG "$slurm_id"; sleep 1; done) &
   force_in "$stop_seconds"
 }
 force_in() {

@@ -30,12 +30,12 @@ while read -r job_id job_dir results _ cluster; do
   id= code=
   if [ -r "$job_dir/submissions" ]; then
     mark submissions; cat "$job_dir/submissions"
-    while read -r _ id _; do ids=$ids,$id; done < "$job_dir/submissions"
+    while read -r _ noted _; do id=$noted ids=$ids,$noted; done < "$job_dir/submissions"
   fi
   for claim in "$job_dir"/claims/*; do
     [ -r "$claim/owner" ] || continue
     owner= code=; read -r owner < "$claim/owner"
-    case $owner in [0-9]*) ids=$ids,$owner; id=$owner;; esac
+    case $owner in [0-9]*) ids=$ids,$owner; id=${id:-$owner};; esac
     [ ! -r "$claim/exit" ] || read -r code < "$claim/exit"
     limit=no; [ ! -e "$claim/walltime" ] || limit=yes
     stopped=no; [ ! -e "$claim/canceled" ] || stopped=yes
