@@ -28,8 +28,8 @@ class Server:
     """A store with one bucket, which is a folder that can be filled and read directly."""
 
     url: str
-    bucket: Path
-    processes: tuple[int, ...]
+    bucket: Path = Path()
+    processes: tuple[int, ...] = ()
     """All that an answer takes on the way."""
 
     def processor_seconds(self) -> float:

@@ -22,14 +22,13 @@ from tao_sdk.planning.input_plan import InputPlan, plan_inputs, undeclared_note
 from tao_sdk.planning.output_plan import plan_outputs
 from tao_sdk.planning.placeholders import env_names, mark_config_path
 from tao_sdk.planning.spec_paths import check_places, refuse_flat_keys
-from tao_sdk.runner.archives import is_archive
 from tao_sdk.runner.arguments import build_args_command
 from tao_sdk.runner.destinations import BUCKET, JOB, SPEC, WORK, Destination
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.places import set_value
 from tao_sdk.runner.resume import RESUME_KEY
 from tao_sdk.runner.tasks import StagingTask, write_paths
-from tao_sdk.runner.uris import scheme_of
+from tao_sdk.runner.uris import is_archive, scheme_of
 from tao_sdk.secrets import ADDRESS_SECRETS, find_exposed, seal
 from tao_sdk.spec_files import dump_spec
 from tao_sdk.spec_serialization import SpecTypeError, normalize_config_format, normalize_data
@@ -286,6 +285,8 @@ def _features(planned: Mapping[str, Any]) -> tuple[str, ...]:
     if outputs["s3"]:
         schemes.add("s3")
         features.update(("deliver", "excludes", "uploads", "s3.upload"))
+        if mode == "passthrough":  # where there is a mount, they are copied to it
+            features.add("copies")
     if "s3" in schemes:
         features.update(("s3", "s3.temporary"))
     return tuple(sorted(features))

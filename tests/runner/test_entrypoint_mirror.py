@@ -206,7 +206,7 @@ def test_two_writers_of_one_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "k").write_bytes(b"x")
     task = StagingTask("s3://b/k", str(tmp_path / "k"), exact=True)
     file = RemoteFile("k", 1, "tag", "", "s3://b/k", lambda: Request("GET", ""))
-    wanted = stage._Wanted(task, Listing(task.uri, False, (file,)))
+    wanted = stage._wanted(task, Listing(task.uri, False, (file,)))
     context = read_context({"TAO_WORK_ROOT": str(tmp_path / "work")})
 
     def conclude() -> None:

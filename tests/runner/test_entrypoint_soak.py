@@ -32,7 +32,7 @@ EACH = 5
 """Seeds in one test."""
 QUICK = {"TAO_TRANSFER_ATTEMPTS": "4", "TAO_STALL_SECONDS": "0.5", "TAO_DELIVERY_SECONDS": "5"}
 SIZES = (0, 1, 1000, 70_000, 400_000)
-LARGE = download._LARGE + 1
+LARGE = download.LARGE + 1
 ATTEMPTS = 4
 
 

@@ -14,9 +14,9 @@ from stores import Bucket
 
 from lab.faults import SLOW_DOWN, Fault, FaultProxy
 from lab.transfers import noise
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 
-LARGE = download._LARGE + download._PIECE // 2
+LARGE = download.LARGE + incoming.PIECE // 2
 """Bytes of a file that comes in three pieces."""
 QUICK = {"TAO_TRANSFER_ATTEMPTS": "3", "TAO_STALL_SECONDS": "1"}
 
@@ -284,6 +284,34 @@ def test_a_stopped_job_does_not_wait_for_ever(box: Container, bucket: Bucket) ->
     assert ended.code == 143
     assert f"{out} (the time for delivery was up)" in ended.error
     assert "the result record could not be written" in ended.err, "nor does the record wait"
+
+
+def test_a_stopped_job_leaves_no_unfinished_upload(box: Container, bucket: Bucket) -> None:
+    """Parts of an object that never becomes one would be stored, and paid for, for ever."""
+    out = box.folder / "out"
+
+    def one_part_hangs(number: int, method: str, target: str) -> Fault | None:
+        return Fault(delay=60) if "partNumber=2" in target else None
+
+    with FaultProxy(bucket.url, one_part_hangs) as proxy:
+        process = box.start(
+            entrypoint(
+                command=f"head -c 20000000 /dev/zero > {out}",
+                outputs=[str(out)],
+            ),
+            {
+                **bucket.results,
+                "S3_ENDPOINT_URL": proxy.url,
+                "TAO_DELIVERY_SECONDS": "4",
+            },
+        )
+        until(lambda: proxy.count("PUT", "partNumber=2"), "an unfinished upload")
+        assert bucket.unfinished_uploads() != []
+        process.terminate()
+        ended = box.end(process)
+    assert f"{out} (the time for delivery was up)" in ended.error
+    assert bucket.unfinished_uploads() == []
+    assert bucket.below(f"results/{JOB}") == {}
 
 
 def test_stopped_while_staging(box: Container, bucket: Bucket) -> None:

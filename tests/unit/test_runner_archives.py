@@ -22,8 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tao_sdk.runner import archive_members
-from tao_sdk.runner.archives import extract, extract_beside, extracted_folder, is_archive
+from tao_sdk.runner.archives import extract, extract_beside, extracted_folder
 from tao_sdk.runner.errors import RunnerError
+from tao_sdk.runner.uris import is_archive
 
 ZSTD = shutil.which("zstd")
 

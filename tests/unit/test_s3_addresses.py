@@ -92,7 +92,7 @@ class TestTree:
             tree("p/a", "p//a")
 
     def test_a_file_that_has_files_below_is_refused(self) -> None:
-        with pytest.raises(TransferError, match="s3://b/p/a is an object and also"):
+        with pytest.raises(TransferError, match="s3://b/p/a is an object and has objects below it"):
             tree("p/a", "p/a/b/c")
 
     def test_an_empty_object_marks_its_folder(self) -> None:

@@ -12,7 +12,6 @@ import importlib
 import json
 import shlex
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from tao_sdk import settings
@@ -34,19 +33,19 @@ import sys
 if sys.version_info<(3,8):sys.exit("tao-runner: error: Python 3.8 or newer is needed in the image, \
 and this is "+sys.version.split()[0])
 try:from <codec> import decompress
-except ImportError:sys.exit("tao-runner: error: the Python of the image has no module <codec>: \
-submit the job with TAO_BUNDLE_CODEC=zlib, or choose another image")
+except ImportError:sys.exit("tao-runner: error: the Python here has no module <codec>: \
+submit the job with TAO_BUNDLE_CODEC=zlib")
 <decoder>
-parts=decompress(d)[::-1].decode().split("\\0")
-exec(parts[0])
-<start>(*parts[1:])"""
+p=decompress(d)[::-1].decode().split("\\0")
+exec(p[0])
+<start>(*p[1:])"""
 
 # Where there is no python3, python may be Python 2, which does not know the options.
 _COMMAND = """\
 {first_line}
 _tao=python3
 command -v $_tao >/dev/null 2>&1||{{ _tao=python;$_tao -ESc 'import sys;sys.exit(sys.version_info<(3,))' 2>/dev/null;}}||{{
-echo 'tao-runner: error: the image has neither python3 nor python (version 3): choose an image with Python 3.8 or newer' >&2
+echo 'tao-runner: error: the image has neither python3 nor python 3: choose one with Python 3.8 or newer' >&2
 exit 127
 }}
 exec $_tao -X utf8 -I -S -c {start} 3<<'{end}'
@@ -63,7 +62,7 @@ def pack(payload: dict[str, Any], features: Iterable[str]) -> str:
     # JSON holds no bare NUL, and no source of ours does.
     loader, modules = travelling(features)
     packages = " ".join(filter(is_package, modules))
-    parts = [loader, _as_json(payload), packages, *chain(*modules.items())]
+    parts = [loader, _as_json(payload), packages, " ".join(modules), *modules.values()]
     # bzip2 goes by what stands behind a letter; for programs, what stands before it tells more.
     bundle = _SEPARATOR.join(parts).encode()[::-1]
     program = _PROGRAM.replace("<codec>", codec).replace("<decoder>", DECODER)
@@ -86,7 +85,7 @@ def payload_of(command: str) -> dict[str, Any]:
 
 
 def parts_of(command: str) -> list[str]:
-    """What a packed command consists of: loader, payload, packages, names and sources in turn."""
+    """What a packed command consists of: loader, payload, packages, modules, sources."""
     _, opened, rest = command.partition(f"3<<'{_END}'\n")
     encoded, closed, _ = rest.partition(f"\n{_END}")
     codec = next((name for name in _CODECS if f"from {name} import" in command), "")

@@ -15,7 +15,7 @@ import keyword
 import re
 import string
 import symtable
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from tao_sdk.bundle.name_uses import Use, uses
@@ -36,23 +36,23 @@ class Shortener:
         # A parameter that some call names has the same name everywhere.
         self._keywords = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
         ours = _ours(trees, nodes, self._keywords).difference(kept)
-        words = {name: Counter(re.findall(r"\w+", text)) for name, text in sources.items()}
-        everywhere = Counter[str]()
-        for counts in words.values():
-            everywhere.update(counts)
-        modules_with = Counter(itertools.chain.from_iterable(words.values()))
-
-        def ranked(names: Iterable[str], counts: Mapping[str, int]) -> list[str]:
-            return sorted(names, key=lambda name: (-counts[name], name))
-
-        several = ranked((name for name in ours if modules_with[name] > 1), everywhere)
-        program = _assign(several, everywhere, _names(string.ascii_uppercase, shortest=2))
-        taken = {*everywhere, *program.values()}
-        self._names = {}
-        for module, counts in words.items():
-            here = ranked((name for name in ours.intersection(counts) - program.keys()), counts)
-            own = _assign(here, taken, _names(string.ascii_uppercase))
-            self._names[module] = {**program, **own}
+        words = {name: set(re.findall(r"\w+", text)) for name, text in sources.items()}
+        mentioning = {
+            name: [module for module, found in words.items() if name in found] for name in ours
+        }
+        self._names: dict[str, dict[str, str]] = {module: {} for module in sources}
+        taken = {module: set(found) for module, found in words.items()}
+        # Two things may be called the same where no module mentions both: the fewer names there
+        # are, the better they compress.
+        for name in sorted(ours):
+            short = next(
+                short
+                for short in _names(string.ascii_uppercase)
+                if not any(short in taken[module] for module in mentioning[name])
+            )
+            for module in mentioning[name]:
+                self._names[module][name] = short
+                taken[module].add(short)
 
     def names_in(self, module: str) -> Mapping[str, str]:
         """What things are called instead, wherever this module mentions them.

@@ -1,8 +1,9 @@
 """Python source without what a machine does not read.
 
-Docstrings, type annotations and whatever exists for those only go; everything else stays as it was
-written, character for character. Rebuilding the text from its syntax tree would be simpler, but
-newer Pythons then write f-strings that the oldest ones in containers cannot read.
+Docstrings, type annotations and whatever exists for those only go, and words that say what is the
+case anyway; everything else stays as it was written, character for character. Rebuilding the text
+from its syntax tree would be simpler, but newer Pythons then write f-strings that the oldest ones
+in containers cannot read.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ def _texts_and_annotations(source: str) -> Iterator[_Edit]:
             yield from _variables(node, body, places)
         if isinstance(node, ast.FunctionDef):
             yield from _signature(node, places)
+        elif isinstance(node, ast.Raise) and node.exc and isinstance(node.cause, ast.Name):
+            # Python remembers what was being handled anyway.
+            yield places.end(node.exc), places.end(node.cause), ""
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "open":
+            yield from _usual_encoding(node, places)
 
 
 def _is_for_type_checkers(statement: ast.stmt) -> bool:
@@ -74,15 +80,15 @@ def _is_list_of_names(statement: ast.stmt) -> bool:
 
 
 def _texts(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
-    """Every statement that is nothing but a text: docstrings, and those below a field."""
-    texts = [statement for statement in body if _is_text(statement)]
+    """Every statement that is for readers only: docstrings, texts below a field, assertions."""
+    texts = [statement for statement in body if _is_for_readers(statement)]
     needs_body = len(texts) == len(body) and not isinstance(owner, ast.Module)
     for index, statement in enumerate(texts):
         yield places.without(statement, "0" if needs_body and not index else "")
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    return (
+def _is_for_readers(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assert) or (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
@@ -114,6 +120,16 @@ def _signature(function: ast.FunctionDef, places: _Places) -> Iterator[_Edit]:
             yield places.start(argument) + len(argument.arg), places.end(argument.annotation), ""
     if function.returns is not None:
         yield places.arrow_before(function.returns), places.end(function.returns), ""
+
+
+def _usual_encoding(call: ast.Call, places: _Places) -> Iterator[_Edit]:
+    """The command starts Python with `-X utf8`."""
+    before: _Located = call.args[-1]
+    for given in call.keywords:
+        if given.arg == "encoding" and ast.unparse(given.value) == "'utf-8'":
+            yield places.end(before), places.end(given.value), ""
+        else:
+            before = given.value
 
 
 def _only_for_annotations(source: str, is_package: bool) -> Iterator[_Edit]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
+
+_PLAIN_TEXT = re.compile(r'(?P<prefix>f?)"(?!"")(?P<content>.*)"')
+_OPEN_ESCAPE = re.compile(r"\\[0-7]{1,2}$")
+"""What digits behind it would become a part of."""
 
 
 class Token(NamedTuple):
@@ -54,7 +59,7 @@ def _line_starts(source: str) -> list[int]:
 def join(row: Iterable[Token]) -> str:
     """The text of tokens without comments, each statement on one line, and with few blanks."""
     level, line, lines = 0, "", []
-    for token in _without_last_commas(row):
+    for token in _with_joined_texts(_without_last_commas(row)):
         if token.kind == tokenize.INDENT:
             level += 1
         elif token.kind == tokenize.DEDENT:
@@ -89,6 +94,34 @@ def _without_last_commas(row: Iterable[Token]) -> Iterator[Token]:
                 if following and following.text in (")", "]", "}") and commas[-1] > 1:
                     continue
         yield token
+
+
+def _with_joined_texts(row: Iterable[Token]) -> Iterator[Token]:
+    """Texts that stand side by side in one pair of quotes, if they are in quotes of one kind."""
+    before: Token | None = None
+    for token in row:
+        if before and before.kind == token.kind == tokenize.STRING:
+            joined = _joined(before.text, token.text)
+            if joined:
+                before = token._replace(text=joined, start=before.start)
+                continue
+        if before:
+            yield before
+        before = token
+    if before:
+        yield before
+
+
+def _joined(first: str, second: str) -> str:
+    """One literal instead of two; "" where that is not as easy."""
+    left, right = _PLAIN_TEXT.fullmatch(first), _PLAIN_TEXT.fullmatch(second)
+    if not left or not right or _OPEN_ESCAPE.search(left["content"]):
+        return ""
+    for one, other in ((left, right), (right, left)):
+        if one["prefix"] and not other["prefix"] and re.search("[{}]", other["content"]):
+            return ""
+    prefix = left["prefix"] or right["prefix"]
+    return f'{prefix}"{left["content"]}{right["content"]}"'
 
 
 def _in_word(char: str) -> bool:

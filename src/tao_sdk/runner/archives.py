@@ -22,19 +22,14 @@ from typing import Any
 from .archive_members import COPY_BYTES, Member, tar_members, zip_members
 from .errors import RunnerError
 from .site_packages import importable
+from .uris import ARCHIVE_SUFFIX
 
-_SUFFIX = re.compile(r"(?<=.)\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst|zip)$", re.IGNORECASE)
 _MARKER_SUFFIX = ".tao-extracted"
 _WORKSHOP_SUFFIX = ".tao-extract"
 # A folder's time does not tell whether somebody still unpacks below it; for so long nobody does.
 _NOBODYS_SECONDS = 86_400.0
 # From this size on a member is compared with the free disk space before it is written.
 _LARGE_BYTES = 64 << 20
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file of this name is one that can be unpacked."""
-    return _SUFFIX.search(os.path.basename(name)) is not None
 
 
 def extracted_folder(path: str, digest: str, *, into_parent: bool = False) -> str | None:
@@ -124,7 +119,7 @@ def extract(
 
 
 def _stem(path: str) -> str:
-    return _SUFFIX.sub("", os.path.basename(path))
+    return ARCHIVE_SUFFIX.sub("", os.path.basename(path))
 
 
 def result_folder(path: str, into_parent: bool = False) -> str:
@@ -264,8 +259,8 @@ class _Tree:
 
     def _refusal(self, member: Member, why: str) -> RunnerError:
         return RunnerError(
-            f"archive {self._archive}: member {member.name!r} {why}; nothing was unpacked. "
-            "Pack it anew, without it or with paths and links that stay inside"
+            f"archive {self._archive}: member {member.name!r} {why}; nothing was unpacked: "
+            "pack it anew, with paths and links that stay inside"
         )
 
     def _path(self, place: tuple[str, ...]) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Union
+from typing import TYPE_CHECKING
 
-AnyPath = Union[str, "os.PathLike[str]"]
+if TYPE_CHECKING:
+    AnyPath = str | os.PathLike[str]
 
 # A program exported for inference: nothing can go on training from it.
 DEPLOYMENT_EXTENSIONS = (".engine", ".onnx", ".trt")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from .errors import RunnerError
 
-_BLOCK = 1024 * 1024
+_BLOCK = 256 * 1024
 _HASHES = ("md5", "sha1", "sha256")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from typing import Mapping, NamedTuple
 
 from .errors import RunnerError
@@ -41,7 +40,7 @@ def is_job_id(text: str) -> bool:
 
 def read_context(env: Mapping[str, str]) -> Context:
     """The context that these variables describe."""
-    job_id = env.get("TAO_JOB_ID", "").strip() or str(uuid.uuid4())
+    job_id = env.get("TAO_JOB_ID", "").strip() or _new_id()
     if not is_job_id(job_id):
         raise RunnerError(
             f"TAO_JOB_ID={job_id!r} is not a job id: letters, digits, '_', '.' and '-' only, "
@@ -57,8 +56,14 @@ def read_context(env: Mapping[str, str]) -> Context:
         delivery_seconds=read_number(env, "TAO_DELIVERY_SECONDS", 120),
         sync_seconds=read_number(env, "TAO_SYNC_SECONDS", 30),
         stage_wait_seconds=read_number(env, "TAO_STAGE_WAIT_SECONDS", 7200),
-        threads=max(1, int(read_number(env, "TAO_TRANSFER_THREADS", 24))),
+        threads=max(1, int(read_number(env, "TAO_TRANSFER_THREADS", 64))),
     )
+
+
+def _new_id() -> str:
+    import uuid
+
+    return str(uuid.uuid4())
 
 
 def _root(env: Mapping[str, str]) -> str:

@@ -110,7 +110,7 @@ class Delivery:
     def assume_delivered(self, paths: Collection[str]) -> None:
         """These were fetched from the destination: there is no need to send them back."""
         fetched = {os.path.realpath(path) for path in paths}
-        for file in self._scan().found:
+        for file in self._scan().found if fetched else ():
             if file.path in fetched:
                 self._delivered[file.uri] = file
 

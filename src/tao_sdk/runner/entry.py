@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .deliver import Delivery, DeliveryResult
     from .prepare import Prepared
     from .process import Outcome
+    from .uploads import Uploads
 
 _RUNNER_FAILED = 1
 _LONGEST_WORD = 131_000
@@ -61,6 +62,7 @@ class _Run:
         self._prepared: Prepared | None = None
         self._outcome: Outcome | None = None
         self._delivered: DeliveryResult | None = None
+        self._uploads: Uploads | None = None
         self._time_limit = signals.time_limit(context.delivery_seconds)
 
     def run(self) -> int:
@@ -89,6 +91,7 @@ class _Run:
         if error:
             self._reporter.say(f"error: {error}")
         self._leave_record(code, started_at, error)
+        self._give_up_uploads()
         return code
 
     @property
@@ -157,10 +160,11 @@ class _Run:
         from .excludes import Excludes
         from .uploads import uploader_for
 
+        self._uploads = uploader_for(self._context.env)
         delivery = Delivery(
             uploads,
             Excludes(self._payload["upload_excludes"]),
-            uploader_for(self._context.env),
+            self._uploads,
             self._reporter,
             work=self._to.work,
             rank=self._context.rank,
@@ -211,6 +215,14 @@ class _Run:
                 self._signals.attend(lambda: self._publish(record), self._time_limit)
         except Exception as failure:  # noqa: BLE001 - whatever it is
             self._reporter.say(f"warning: the result record could not be written: {failure}")
+
+    def _give_up_uploads(self) -> None:
+        """What is stored of them would be paid for until somebody removes it."""
+        if self._uploads and self._signals.stop_signal:
+            try:
+                self._signals.attend(self._uploads.give_up, self._time_limit)
+            except Exception as failure:  # noqa: BLE001 - whatever it is
+                self._reporter.say(f"warning: parts of unfinished uploads may be left: {failure}")
 
     def _publish(self, record: dict[str, Any]) -> None:
         from .result_file import publish_record

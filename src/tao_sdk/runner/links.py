@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from .errors import RunnerError
 from .tasks import StagingTask
+from .uris import is_archive
 
 
 def make_links(links: Sequence[Sequence[str]], staged: Sequence[tuple[StagingTask, str]]) -> None:
@@ -20,9 +21,9 @@ def make_links(links: Sequence[Sequence[str]], staged: Sequence[tuple[StagingTas
     for task, path in staged:
         for link in task.links:
             _make_link(link, path)
-            from .archives import is_archive, result_folder
-
             if is_archive(link) and os.path.isfile(path):
+                from .archives import result_folder
+
                 _make_link(result_folder(link), result_folder(path))
 
 

@@ -49,11 +49,10 @@ class MemoryFinder:
         exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - ours
 
 
-def start(payload: str, packages: str, *modules: str) -> None:
-    """Run a payload (JSON); `modules` are names and folded sources in turn."""
-    sources = {PACKAGE: ""}
-    for name, source in zip(modules[::2], modules[1::2]):
-        sources[f"{PACKAGE}.{name}"] = source
+def start(payload: str, packages: str, modules: str, *folded: str) -> None:
+    """Run a payload (JSON). Of packages, and of all modules, there are names; then sources."""
+    names = [f"{PACKAGE}.{name}" for name in modules.split()]
     folders = [PACKAGE, *(f"{PACKAGE}.{name}" for name in packages.split())]
+    sources = dict(zip([PACKAGE, *names], ["", *folded]))
     sys.meta_path.insert(0, MemoryFinder(sources, folders))
     importlib.import_module(f"{PACKAGE}.entry").main(json.loads(payload))

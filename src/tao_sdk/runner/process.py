@@ -16,10 +16,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from .errors import RunnerError
 from .report import moment
+
+if TYPE_CHECKING:
+    Result = TypeVar("Result")
 
 _GRACE = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
 _STOP = {*_GRACE, signal.SIGHUP}
@@ -33,8 +36,6 @@ _POLL_SECONDS = 0.05
 # Ends the command's group when the runner is gone without a word (SIGKILL, out of memory): the
 # guard's input then ends after the first of two lines.
 _GUARD = 'read -r group && ! read -r _ && kill -KILL "-$group"'
-
-Result = TypeVar("Result")
 
 
 class StoppedError(RunnerError):
@@ -95,16 +96,27 @@ class SignalWatch:
         Abandoned work goes on in its thread until the process ends (by `os._exit`, as Python
         would wait for threads): it must be of a kind that may be cut off at any moment.
         """
-        job = _Work(work, lambda: os.write(self._write, b"\0"))
-        threading.Thread(target=job.run, daemon=True).start()
-        while not job.ended:
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+                errors.append(error)
+            os.write(self._write, b"\0")
+
+        threading.Thread(target=run, daemon=True).start()
+        while not results and not errors:
             left = time_limit() - time.monotonic() if time_limit else 0.0
-            if job.ended:  # asking for the limit may have read the word of it
+            if results or errors:  # asking for the limit may have read the word of it
                 break
             if self.stop_signal and left <= 0:
                 raise StoppedError(self.stop_signal)
             self.wait(left if self.stop_signal else None)
-        return job.result()
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def time_limit(self, seconds: float) -> Callable[[], float]:
         """For work that begins now: until when it may take, on the monotonic clock.
@@ -118,30 +130,6 @@ class SignalWatch:
             return max(began, self._stopped_at) + seconds if self.stop_signal else math.inf
 
         return until
-
-
-class _Work(Generic[Result]):
-    """Something done in another thread."""
-
-    def __init__(self, work: Callable[[], Result], on_end: Callable[[], object]) -> None:
-        self.ended = False
-        self._work = work
-        self._on_end = on_end
-        self._results: list[Result] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self._results.append(self._work())
-        except BaseException as error:  # noqa: BLE001 - raised again by `result`
-            self._error = error
-        self.ended = True
-        self._on_end()
-
-    def result(self) -> Result:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
 
 
 def run_command(

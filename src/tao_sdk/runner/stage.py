@@ -23,7 +23,7 @@ from .errors import NotFoundError, RunnerError
 from .remote import Listing, RemoteFile
 from .report import Reporter, Stage
 from .tasks import StagingTask, local_result
-from .uris import scheme_of
+from .uris import is_archive, scheme_of
 
 
 def stage_inputs(
@@ -39,7 +39,12 @@ def stage_inputs(
     Gives the path of each task, None for an optional one that the store does not have; and what
     moved, unless another rank moved it.
     """
-    paths, stage = _paths(tasks, values, context, reporter, mount_path) if tasks else ([], None)
+    paths: list[str | None] = []
+    stage = None
+    if tasks:
+        staging = _Staging(tasks, values, context, reporter, mount_path)
+        _stage_or_await(staging, tasks, context, reporter)
+        paths, stage = staging.paths(), staging.stage
     if links or any(task.links for task in tasks):
         from .links import make_links
 
@@ -47,13 +52,9 @@ def stage_inputs(
     return paths, stage
 
 
-def _paths(
-    tasks: Sequence[StagingTask],
-    values: Mapping[str, Any],
-    context: Context,
-    reporter: Reporter,
-    mount_path: str,
-) -> tuple[list[str | None], Stage | None]:
+def _stage_or_await(
+    staging: _Staging, tasks: Sequence[StagingTask], context: Context, reporter: Reporter
+) -> None:
     from .staging_lock import staging_turn
 
     digest = _digest([context.job_id, context.attempt, *(task[:2] for task in tasks)])
@@ -66,14 +67,12 @@ def _paths(
         wait_seconds=context.stage_wait_seconds,
         say=reporter.say,
     ) as turn:
-        staging = _Staging(tasks, values, context, reporter, mount_path)
         if turn.mine:
             turn.done({"paths": staging.run()})
         else:
             staging.adopt(turn.result["paths"])
         if staging.stage is not None:
             staging.stage.done()
-    return staging.paths(), staging.stage
 
 
 class _Staging:
@@ -141,13 +140,18 @@ class _Staging:
                 missing = self._wanted([each.task for each in missing])
             if shared:
                 missing = [each for each in missing if not self._is_there(each)]
+            ours = {
+                target
+                for each in missing
+                for _, target in each.archives
+                if not os.path.lexists(target)
+            }
             for each in missing:
                 self._remove_leftovers(each)
                 nbytes = sum(max(0, file.size) for file in each.listing.files)
                 stage.expect(nbytes, len(each.listing.files), each.task.uri)
             # Several inputs may want the same file in the same place.
-            pairs = {target: file for each in missing for file, target in each.pairs()}
-            ours = {target for target in pairs if not os.path.lexists(target)}
+            pairs = {target: file for each in missing for file, target in each.pairs}
             download_all(
                 [(file, target) for target, file in pairs.items()],
                 stage,
@@ -164,7 +168,7 @@ class _Staging:
             if listing is None:
                 self._paths[_key(task)] = None
             else:
-                wanted.append(_Wanted(task, self._chosen(task, listing)))
+                wanted.append(_wanted(task, self._chosen(task, listing)))
         return wanted
 
     def _turns(self, tasks: Sequence[StagingTask]) -> AbstractContextManager[Sequence[str]]:
@@ -178,7 +182,7 @@ class _Staging:
 
     def _claim(self, wanted: Sequence[_Wanted]) -> None:
         """Two inputs may bring the same file to one place, but not two files."""
-        for file, target in (pair for each in wanted for pair in each.pairs()):
+        for file, target in (pair for each in wanted for pair in each.pairs):
             other = self._claims.setdefault(target, file)
             if (other.uri, other.fingerprint) != (file.uri, file.fingerprint):
                 raise RunnerError(
@@ -230,7 +234,7 @@ class _Staging:
     def _is_there(self, wanted: _Wanted) -> bool:
         """Did an earlier attempt, or another job, bring exactly this? Then its result is noted."""
         marker = self._read_marker(wanted.task)
-        if marker.get("digest") != wanted.digest() or not _is_whole(wanted.task, marker):
+        if marker.get("digest") != wanted.digest or not _is_whole(wanted.task, marker):
             return False
         self._paths[_key(wanted.task)] = marker["result"]
         self._reporter.say(f"{wanted.task.uri} is here already: {marker['result']}")
@@ -251,7 +255,7 @@ class _Staging:
         """What an earlier attempt brought and the store no longer has, and what it began."""
         from .partial_file import sweep
 
-        targets = {target for _, target in wanted.pairs()}
+        targets = {target for _, target in wanted.pairs}
         before = self._read_marker(wanted.task).get("files", {})
         for path in set(before) - targets:
             if size_of(path) == before[path] >= 0:
@@ -264,9 +268,9 @@ class _Staging:
         """Unpack, note the result, and leave the proof that it is whole."""
         result, archives = self._unpacked(wanted, ours)
         marker = {
-            "digest": wanted.digest(),
+            "digest": wanted.digest,
             "result": result,
-            "files": {target: size_of(target) for _, target in wanted.pairs()},
+            "files": {target: size_of(target) for _, target in wanted.pairs},
             "archives": archives,
         }
         path = _marker(self._root(wanted.task), wanted.task)
@@ -285,25 +289,24 @@ class _Staging:
         """
         task, result = wanted.task, wanted.result()
         archives: dict[str, str] = {}
-        if not task.extract:
+        if not wanted.archives:
             return result, archives
-        from .archives import extract_beside, is_archive
+        from .archives import extract_beside
 
         is_shared = self._is_shared(task)
         is_named = not task.keys and not wanted.listing.is_folder
-        for file, target in wanted.pairs():
-            if is_archive(target):
-                archives[target] = file.fingerprint or str(file.size)
-                folder = extract_beside(
-                    target,
-                    archives[target],
-                    keep=is_shared or is_named or target not in ours,
-                    into_parent=task.extract_to_parent,
-                    shared=is_shared,
-                    say=self._reporter.warn,
-                )
-                if not (wanted.listing.is_folder or is_named):
-                    result = folder
+        for file, target in wanted.archives:
+            archives[target] = file.fingerprint or str(file.size)
+            folder = extract_beside(
+                target,
+                archives[target],
+                keep=is_shared or is_named or target not in ours,
+                into_parent=task.extract_to_parent,
+                shared=is_shared,
+                say=self._reporter.warn,
+            )
+            if not (wanted.listing.is_folder or is_named):
+                result = folder
         return result, archives
 
     def _root(self, task: StagingTask) -> str:
@@ -322,11 +325,11 @@ class _Wanted(NamedTuple):
     task: StagingTask
     listing: Listing
 
-    def pairs(self) -> list[tuple[RemoteFile, str]]:
-        task, listing = self.task, self.listing
-        if not listing.is_folder:
-            return [(file, local_result(task, False, file.path)) for file in listing.files]
-        return [(file, _confined(task, file)) for file in listing.files]
+    pairs: list[tuple[RemoteFile, str]]
+    """Its files, and where they go."""
+    archives: list[tuple[RemoteFile, str]]
+    """Those that are unpacked."""
+    digest: str
 
     def result(self) -> str:
         names = [file.path for file in self.listing.files]
@@ -336,8 +339,15 @@ class _Wanted(NamedTuple):
             return pretrained_result(self.task, names)
         return local_result(self.task, self.listing.is_folder, names[0] if names else "")
 
-    def digest(self) -> str:
-        return _digest([self.task.uri, *(file[:4] for file in self.listing.files)])
+
+def _wanted(task: StagingTask, listing: Listing) -> _Wanted:
+    if listing.is_folder:
+        pairs = [(file, _confined(task, file)) for file in listing.files]
+    else:
+        pairs = [(file, local_result(task, False, file.path)) for file in listing.files]
+    archives = [pair for pair in pairs if task.extract and is_archive(pair[1])]
+    digest = _digest([task.uri, *(file[:4] for file in listing.files)])
+    return _Wanted(task, listing, pairs, archives, digest)
 
 
 def _confined(task: StagingTask, file: RemoteFile) -> str:

@@ -43,8 +43,8 @@ class StagingTurn:
         """Raise if another rank took over, because this one was silent for too long."""
         if self._turns.last() > self._number:
             raise RunnerError(
-                "another rank has taken over the staging, as this one did not answer in time: "
-                "was it suspended, or is the file system stuck?"
+                "another rank has taken over the staging, as this one was silent: was it "
+                "suspended, or is the file system stuck?"
             )
 
     def done(self, info: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ def _take_or_await(
         if time.monotonic() >= deadline:
             raise RunnerError(
                 f"gave up after {wait_seconds:.0f} s of waiting for {turns.holder(number)}, which "
-                "still stages the inputs: see its log, or raise TAO_STAGE_WAIT_SECONDS"
+                "stages the inputs: see its log, or raise TAO_STAGE_WAIT_SECONDS"
             )
         if told != number:
             say(f"waiting for {turns.holder(number)}, which stages the inputs")

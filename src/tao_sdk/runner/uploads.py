@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .errors import RunnerError
-from .uris import local_path, scheme_of
+from .uris import scheme_of
 
 if TYPE_CHECKING:
     from .report import Stage
@@ -32,17 +28,27 @@ class Uploads:
         self, pairs: Sequence[tuple[str, str]], progress: Stage, *, threads: int
     ) -> list[tuple[str, str]]:
         """Send local files to their URIs; what failed, and why."""
-        copies = [pair for pair in pairs if scheme_of(pair[1]) == "file"]
-        uploads = [pair for pair in pairs if scheme_of(pair[1]) != "file"]
-        failed = [
-            (path, reason) for path, uri in copies if (reason := _copied(path, uri, progress))
-        ]
+        failed, uploads = [], []
+        for path, uri in pairs:
+            if scheme_of(uri) != "file":
+                uploads.append((path, uri))
+                continue
+            from .copies import copied
+
+            reason = copied(path, uri, progress)
+            if reason:
+                failed.append((path, reason))
         if uploads:
             failed += self._s3.upload_all(uploads, progress, threads=threads)
         return failed
 
     def put_bytes(self, uri: str, data: bytes) -> None:
         self._s3.put_bytes(uri, data)
+
+    def give_up(self) -> None:
+        """There is no more time: leave nothing unfinished in the store."""
+        if self._client:
+            self._client.give_up()
 
     @property
     def _s3(self) -> S3:
@@ -51,25 +57,3 @@ class Uploads:
         if self._client is None:
             self._client = S3.from_environment(self._env)
         return self._client
-
-
-def _copied(path: str, uri: str, progress: Stage) -> str:
-    """Copy a file to the mount, whole or not at all; the reason when it could not be."""
-    target = local_path(uri)
-    folder, name = os.path.split(target)
-    draft = os.path.join(folder, f".{name[:40]}.{os.urandom(4).hex()}.tao-part")
-    try:
-        os.makedirs(folder, exist_ok=True)
-        before = os.stat(path)
-        shutil.copy2(path, draft)
-        after = os.stat(path)
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise RunnerError("it changed while it was copied")
-        os.replace(draft, target)
-    except (OSError, RunnerError) as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
-        return str(error)
-    progress.add(before.st_size)
-    progress.file_done()
-    return ""

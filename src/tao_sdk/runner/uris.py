@@ -1,4 +1,4 @@
-"""Schemes of URIs, and the paths that some of them stand for."""
+"""What names tell: schemes of URIs, the paths that some stand for, and archives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from .errors import RunnerError
 
 IN_PLACE_SCHEMES = ("lustre", "slurm", "file")
 
+ARCHIVE_SUFFIX = re.compile(
+    r"(?<=[^/])\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst|zip)$", re.IGNORECASE
+)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
 
 
@@ -15,6 +18,11 @@ def scheme_of(value: object) -> str:
     """The scheme in lower case; "" for a plain path and for anything that is not text."""
     match = _SCHEME.match(value) if isinstance(value, str) else None
     return match.group(1).lower() if match else ""
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file of this name is one that can be unpacked."""
+    return ARCHIVE_SUFFIX.search(name) is not None
 
 
 def local_path(value: str) -> str:

@@ -47,7 +47,7 @@ class S3Folder:
         environment = settings.process_environment()
         with errors_of_the_client(uri):
             place = parse_uri(uri.rstrip("/") + "/")
-            self._threads = max(1, int(read_number(environment, "TAO_TRANSFER_THREADS", 24)))
+            self._threads = max(1, int(read_number(environment, "TAO_TRANSFER_THREADS", 64)))
         self._bucket, self._prefix = place.bucket, place.key
         self._store = Store(environment)
         self.uri = place.uri.rstrip("/")

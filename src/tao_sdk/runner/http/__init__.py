@@ -6,14 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urljoin
 
 from ..context import read_number
 from ..errors import RunnerError, TransferError
 from ..remote import Request
 from .answers import Answer
-from .connection import Body, Connection, ConnectionFailedError, FilePart, Response
+from .connection import Connection, ConnectionFailedError, FilePart, PassingError, Reply
 from .routes import Origin, Routes, origin_of, proxy_headers
 
 __all__ = [
@@ -23,14 +23,17 @@ __all__ = [
     "PassingError",
     "Patience",
     "Reply",
+    "Sent",
 ]
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 5
-_LONGEST_WISH = 120.0
 _WORTH_WHILE = 256 * 1024
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from .connection import Body
+
+    T = TypeVar("T")
 
 
 class Patience(NamedTuple):
@@ -57,32 +60,15 @@ def patience_of(env: Mapping[str, str]) -> Patience:
     )
 
 
-class PassingError(Exception):
-    """An attempt failed in a way that the next may not."""
+class Sent(NamedTuple):
+    """A request that is on its way."""
 
-    def __init__(self, message: str, after: float = 0.0) -> None:
-        super().__init__(message)
-        self.after = min(after, _LONGEST_WISH)
-
-
-class Reply:
-    """An answer that is arriving. Leave its `with` block to give the connection back."""
-
-    def __init__(self, client: Client, origin: Origin, response: Response) -> None:
-        self._client, self._origin, self._response = client, origin, response
-        self.status, self.headers = response.status, response.headers
-        self.length, self.blocks = response.length, response.blocks
-        self.has_known_end = self.length >= 0 or "transfer-encoding" in self.headers
-
-    def __enter__(self) -> Reply:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.give_back(self._origin, self._response)
-
-    def answer(self) -> Answer:
-        """The whole of it, for short ones."""
-        return Answer(self.status, self.headers, self._response.read())
+    request: Request
+    body: Body
+    origin: Origin
+    head: bytes
+    connection: Connection
+    is_new: bool
 
 
 class Client:
@@ -105,17 +91,11 @@ class Client:
 
     def send(self, request: Request, body: Body | None = None, follow: bool = True) -> Reply:
         """One attempt. Redirects are followed, without credentials to another origin."""
-        for _ in range(_MOST_REDIRECTS):
-            reply = self._send(request, request.body if body is None else body)
-            target = reply.headers.get("location", "")
-            if not (follow and target and reply.status in _REDIRECTS):
-                return reply
-            with reply:
-                reply.answer()
-            request = _redirected(request, target)
-        raise PassingError("redirected again and again")
+        return self.reply(self.begin(request, body), follow)
 
-    def _send(self, request: Request, body: Body) -> Reply:
+    def begin(self, request: Request, body: Body | None = None) -> Sent:
+        """Send a request, whose answer is read later."""
+        body = request.body if body is None else body
         scheme, _, rest = request.url.partition("://")
         rest, mark, query = rest.partition("#")[0].partition("?")
         host, _, path = rest.partition("/")
@@ -132,34 +112,46 @@ class Client:
         if length or request.method in ("PUT", "POST"):
             headers["Content-Length"] = str(length)
         head = _head(request.method, target, origin, headers)
+        return self._dispatch(request, body, origin, head)
+
+    def _dispatch(self, request: Request, body: Body, origin: Origin, head: bytes) -> Sent:
+        try:
+            connection, is_new = self._idle[origin].pop(), False
+        except (KeyError, IndexError):
+            connection, is_new = self._routes.connect(origin), True
+        try:
+            connection.send(head, body)
+        except BaseException:
+            connection.close()
+            raise
+        return Sent(request, body, origin, head, connection, is_new)
+
+    def reply(self, sent: Sent, follow: bool = True) -> Reply:
+        """The answer to a request that was sent."""
+        for _ in range(_MOST_REDIRECTS):
+            reply = self._reply(sent)
+            target = reply.headers.get("location", "")
+            if not (follow and target and reply.status in _REDIRECTS):
+                return reply
+            with reply:
+                reply.answer()
+            sent = self.begin(_redirected(sent.request, target), sent.body)
+        raise PassingError("redirected again and again")
+
+    def _reply(self, sent: Sent) -> Reply:
         while True:
             try:
-                connection, is_new = self._idle[origin].pop(), False
-            except (KeyError, IndexError):
-                connection, is_new = self._connect(origin), True
-            try:
-                return Reply(self, origin, connection.exchange(request.method, head, body))
-            except ConnectionFailedError as error:
-                connection.close()
+                idle = self._idle.setdefault(sent.origin, [])
+                return sent.connection.answer(sent.request.method, idle)
+            except ConnectionFailedError:
+                sent.connection.close()
                 # A kept connection may have been closed by the server meanwhile.
-                if is_new or not connection.silent:
-                    raise PassingError(str(error)) from error
+                if sent.is_new or not sent.connection.silent:
+                    raise
             except BaseException:
-                connection.close()
+                sent.connection.close()
                 raise
-
-    def _connect(self, origin: Origin) -> Connection:
-        try:
-            return self._routes.connect(origin)
-        except ConnectionFailedError as error:
-            raise PassingError(str(error)) from error
-
-    def give_back(self, origin: Origin, response: Response) -> None:
-        connection = response.connection
-        if response.complete and response.keeps_alive and connection.is_clean:
-            self._idle.setdefault(origin, []).append(connection)
-        else:
-            connection.close()
+            sent = self._dispatch(*sent[:4])
 
     def persist(
         self,
@@ -177,12 +169,10 @@ class Client:
         while True:
             try:
                 return attempt()
-            except (PassingError, ConnectionFailedError) as error:
+            except PassingError as error:
                 if position() >= reached + _WORTH_WHILE:
                     failed, reached = 0, position()
-                delay = self.patience.delay(failed)
-                if isinstance(error, PassingError) and error.after:
-                    delay = error.after
+                delay = error.after or self.patience.delay(failed)
                 failed += 1
                 if failed >= self.patience.attempts or pause(delay):
                     message = f"{uri}: {error} (tried {failed} times)"
@@ -194,13 +184,18 @@ class Client:
         uri: str,
         body: Body | None = None,
         follow: bool = True,
+        sent: Sent | None = None,
     ) -> Answer:
-        """A whole answer, whatever its status; of passing troubles the last one."""
+        """A whole answer, whatever its status; of passing troubles the last one.
+
+        `sent` is the first attempt, if that was begun.
+        """
         last: list[Answer] = []
+        begun = [sent] if sent else []
 
         def attempt() -> Answer:
             last.clear()
-            with self.send(make(), body, follow) as reply:
+            with self.reply(begun.pop() if begun else self.begin(make(), body), follow) as reply:
                 answer = reply.answer()
             last.append(answer)
             if answer.is_passing:

@@ -40,7 +40,6 @@ _S3_ADVICE = {
     "AuthorizationHeaderMalformed": "set AWS_REGION to the region of the bucket",
 }
 _PHRASES = {401: "Unauthorized", 403: "Forbidden", 404: "Not Found"}  # answers to HEAD say no more
-_ENTITIES = (("&quot;", '"'), ("&apos;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&"))
 _ADVICE_BY_SCHEME = {
     "s3": _KEYS,
     "hf_model": "check HF_TOKEN",
@@ -102,6 +101,8 @@ class Answer(NamedTuple):
         """The text of an element in a short XML document of S3's."""
         found = re.search(f"<{name}>([^<]*)</{name}>".encode(), self.body[:65536])
         text = found.group(1).decode("utf-8", "replace").strip() if found else ""
-        for entity, character in _ENTITIES:
-            text = text.replace(entity, character)
+        if "&" in text:
+            import html
+
+            text = html.unescape(text)
         return text

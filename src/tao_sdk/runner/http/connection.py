@@ -11,17 +11,29 @@ import select
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import TransferError
+from .answers import Answer
 
 BLOCK = 256 * 1024  # what is received is still in the processor's cache when it is written
+_SPARE: list[bytearray] = []
+"""Buffers that nobody reads into now. The one that was used last is in the processor's cache."""
+_LONGEST_WISH = 120.0
 _LONGEST_HEAD = 64 * 1024
 _FINAL = 200
 
 
-class ConnectionFailedError(Exception):
-    """The connection broke or went silent: another attempt may succeed."""
+class PassingError(Exception):
+    """An attempt failed in a way that the next may not."""
+
+    def __init__(self, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = min(after, _LONGEST_WISH)
+
+
+class ConnectionFailedError(PassingError):
+    """The connection broke or went silent."""
 
 
 class ClosedError(ConnectionFailedError):
@@ -36,7 +48,8 @@ class FilePart(NamedTuple):
     length: int
 
 
-Body = Union[bytes, FilePart]
+if TYPE_CHECKING:
+    Body = bytes | FilePart
 
 
 class Connection:
@@ -44,9 +57,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket, is_tls: bool, stall_seconds: float) -> None:
         self._socket, self._is_tls, self._stall = sock, is_tls, stall_seconds
-        self._bytes = bytearray(BLOCK)
-        self._buffer = memoryview(self._bytes)
-        self._start = self._end = 0  # what has arrived and is not handed out yet
+        self._trouble: OSError | None = None
         self.silent = True
         """Nothing of the answer to the present request has arrived."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,24 +75,38 @@ class Connection:
     def __del__(self) -> None:
         self.close()  # a connection that is kept goes with its client
 
-    @property
-    def is_clean(self) -> bool:
-        """Nothing has arrived that was not asked for."""
+    def end_answer(self) -> bool:
+        """The answer is read. Whether nothing has arrived that was not asked for."""
+        _SPARE.append(self._bytes)
         return self._start == self._end
 
-    def exchange(self, method: str, head: bytes, body: Body) -> Response:
-        """Send a request and read the head of its answer."""
-        self.silent = True
+    def send(self, head: bytes, body: Body) -> None:
+        """Send a request. What goes wrong is told by `answer`."""
+        self.silent, self._trouble = True, None
         try:
             self._send(head, body)
         except OSError as error:
-            # A server that will not have a body stops reading it; its answer says why.
-            if not select.select([self._socket], [], [], 0)[0]:
-                raise self._failure(error) from error
-            response = self._answer(method)
-            response.keeps_alive = False
-            return response
-        return self._answer(method)
+            self._trouble = error
+
+    def answer(self, method: str, idle: list[Connection]) -> Reply:
+        """Read the head of the answer to the request that was sent.
+
+        Afterwards the connection joins those that are idle, if it can be used again.
+        """
+        try:
+            self._bytes = _SPARE.pop()
+        except IndexError:
+            self._bytes = bytearray(BLOCK)
+        self._buffer = memoryview(self._bytes)
+        self._start = self._end = 0  # what has arrived and is not handed out yet
+        trouble = self._trouble
+        # A server that will not have a body stops reading it; its answer says why.
+        if trouble and not select.select([self._socket], [], [], 0)[0]:
+            raise self._failure(trouble) from trouble
+        reply = self._answer(method, idle)
+        if trouble:
+            reply.keeps_alive = False
+        return reply
 
     def _send(self, head: bytes, body: Body) -> None:
         if isinstance(body, bytes):
@@ -102,7 +127,7 @@ class Connection:
                 raise TransferError("the file became shorter while it was sent")
             offset += sent
 
-    def _answer(self, method: str) -> Response:
+    def _answer(self, method: str, idle: list[Connection]) -> Reply:
         status = 0
         while status < _FINAL:  # 1xx announce the answer
             lines = self._head().split("\r\n")
@@ -113,7 +138,7 @@ class Connection:
         fields = [line.partition(":") for line in lines[1:]]
         headers = {name.lower(): value.strip() for name, _, value in fields}
         has_body = method != "HEAD" and status not in (204, 304)
-        return Response(self, status, headers, has_body)
+        return Reply(self, idle, status, headers, has_body)
 
     def _head(self) -> str:
         searched = self._start
@@ -198,13 +223,19 @@ class Connection:
             self.arrive(1)
 
 
-class Response:
-    """The head of an answer, and its body while it arrives."""
+class Reply:
+    """An answer that is arriving. Leave its `with` block to give the connection back."""
 
     def __init__(
-        self, connection: Connection, status: int, headers: dict[str, str], has_body: bool
+        self,
+        connection: Connection,
+        idle: list[Connection],
+        status: int,
+        headers: dict[str, str],
+        has_body: bool,
     ) -> None:
-        self.connection, self.status, self.headers = connection, status, headers
+        self._connection, self._idle = connection, idle
+        self.status, self.headers = status, headers
         self.length = -1
         """Of the body; -1 where the head does not say."""
         if not has_body:
@@ -214,21 +245,35 @@ class Response:
                 self.length = max(0, int(headers["content-length"]))
             except ValueError:
                 raise ConnectionFailedError("the answer has no valid length") from None
-        self.complete = self.length == 0
+        self._is_complete = self.length == 0
+        self.has_known_end = self.length >= 0 or "transfer-encoding" in headers
         self.keeps_alive = headers.get("connection", "").lower() != "close"
+
+    def __enter__(self) -> Reply:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.end_answer() and self._is_complete and self.keeps_alive:
+            self._idle.append(self._connection)
+        else:
+            self._connection.close()
+
+    def answer(self) -> Answer:
+        """The whole of it, for short ones."""
+        return Answer(self.status, self.headers, self._read())
 
     def blocks(self) -> Iterator[memoryview]:
         """The body. Raises when it ends too soon."""
         if self.length >= 0:
-            yield from self.connection.blocks(self.length)
+            yield from self._connection.blocks(self.length)
         elif "chunked" in self.headers.get("transfer-encoding", "").lower():
             yield from self._chunks()
         else:
             self.keeps_alive = False
-            yield from self.connection.rest()
-        self.complete = True
+            yield from self._connection.rest()
+        self._is_complete = True
 
-    def read(self, most: int = 256 * BLOCK) -> bytes:
+    def _read(self, most: int = 256 * BLOCK) -> bytes:
         """The body as a whole; what is longer than `most` is cut off."""
         body = bytearray()
         for block in self.blocks():
@@ -240,12 +285,12 @@ class Response:
     def _chunks(self) -> Iterator[memoryview]:
         while True:
             try:
-                length = int(self.connection.line().split(b";")[0], 16)
+                length = int(self._connection.line().split(b";")[0], 16)
             except ValueError:
                 raise ConnectionFailedError("the answer has no valid chunk length") from None
             if not length:
                 break
-            yield from self.connection.blocks(length)
-            self.connection.line()
-        while self.connection.line():  # trailers
+            yield from self._connection.blocks(length)
+            self._connection.line()
+        while self._connection.line():  # trailers
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..errors import RunnerError
@@ -37,7 +37,7 @@ def origin_of(url: str) -> Origin:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        host.encode("idna")
+        _encoded(host)
     except (ValueError, KeyError):
         host = ""
     if not host:
@@ -45,6 +45,18 @@ def origin_of(url: str) -> Origin:
         place = "/".join(url.split("/", 3)[:3]).rpartition("@")[2]
         raise RunnerError(f"{place}: not an http or https address")
     return Origin(parts.scheme, host, port)
+
+
+def _encoded(host: str) -> bytes:
+    """As resolvers know it. An error for what cannot be a name.
+
+    Python would do it itself, at the price of a module of tables that few names need.
+    """
+    if not host.isascii():
+        return host.encode("idna")
+    if not all(0 < len(label) < 64 for label in host.rstrip(".").split(".")):
+        raise ValueError
+    return host.encode()
 
 
 class Routes:
@@ -86,7 +98,8 @@ class Routes:
         if proxy:
             host, port = proxy.hostname or "", proxy.port or 80
         try:
-            sock = socket.create_connection((host, port), self._connect_seconds)
+            address: tuple[Any, int] = (_encoded(host), port)  # bytes will do, unknown to types
+            sock = socket.create_connection(address, self._connect_seconds)
         except OSError as error:
             what = "the proxy " if proxy else ""
             reason = error.strerror or str(error)
@@ -127,9 +140,9 @@ class Routes:
             return self._tls.wrap_socket(sock, server_hostname=origin.host)
         except ssl.SSLCertVerificationError as error:
             raise RunnerError(
-                f"https://{origin.name}: its certificate is not trusted ({error.verify_message}). "
-                "Set AWS_CA_BUNDLE to a file with the certificate authority's certificate, or "
-                "install ca-certificates in the image"
+                f"https://{origin.name}: its certificate is not trusted ({error.verify_message}): "
+                "set AWS_CA_BUNDLE to the certificate of its authority, or install ca-certificates "
+                "in the image"
             ) from error
         except OSError as error:
             raise ConnectionFailedError(f"TLS with {origin.name} failed ({error})") from error

@@ -44,5 +44,11 @@ class S3:
 
         put_bytes(self._store, parse_uri(uri), data)
 
+    def give_up(self) -> None:
+        """End uploads where they are, and remove what there is of those in parts."""
+        from .upload import give_up
+
+        give_up(self._store)
+
     def close(self) -> None:
         self._store.client.close()

@@ -33,11 +33,11 @@ class Item(NamedTuple):
 def find(store: Store, uri: str, want: str = "") -> Listing:
     """What a URI stands for.
 
-    With a trailing slash, or `want="folder"`, it is the folder; with `want="file"` the object.
-    Otherwise it is the object of exactly this name if there is one, else the folder. An empty
-    object beside a folder of the same name only marks the folder. Slashes that are doubled by
-    mistake are forgiven: if nothing has the key as it is written, the one with single slashes is
-    looked for.
+    With a trailing slash it is the folder. Otherwise it is the object of exactly this name if there
+    is one, else the folder; an empty object beside a folder of the same name only marks the folder.
+    `want` ("file" or "folder") decides where the store has both, and only there: metadata calls
+    folders of images a file, and archives a folder. Slashes that are doubled by mistake are
+    forgiven: if nothing has the key as it is written, the one with single slashes is looked for.
 
     A folder that exists only as a marker (an empty object `folder/`) is an empty folder.
     """
@@ -47,22 +47,26 @@ def find(store: Store, uri: str, want: str = "") -> Listing:
         found = _look(store, candidate, want)
         if found:
             return found
-    what = {"file": "object", "folder": "folder"}.get(want, "object or folder")
+    what = "folder" if place.key.endswith("/") else "object or folder"
     raise NotFoundError(f"{uri}: there is no such {what}; check the name and S3_ENDPOINT_URL")
 
 
 def _look(store: Store, place: Place, want: str) -> Listing | None:
-    if want == "folder" or not place.key or place.key.endswith("/"):
+    if not place.key or place.key.endswith("/"):
         return _folder(store, place)
-    single = _single(store, place)
-    if want == "file" or (single and single.files[0].size):
+    single = None if want == "folder" else _single(store, place)
+    if single and (want == "file" or single.files[0].size):
         return single
     try:
-        return _folder(store, place) or single
-    except CredentialError:
-        if not single:  # who may not list may still be allowed to read
-            raise
-        return single
+        folder = _folder(store, place)
+        denied = None
+    except CredentialError as error:
+        folder, denied = None, error
+    # Who may not list may still be allowed to read.
+    found = folder or single or (_single(store, place) if want == "folder" else None)
+    if denied and not found:
+        raise denied
+    return found
 
 
 def _single(store: Store, place: Place) -> Listing | None:
@@ -172,8 +176,8 @@ def as_tree(items: Iterable[Item], prefix: str, base: str) -> tuple[dict[str, It
     for path in parents.intersection(files):
         if files[path].size:
             raise TransferError(
-                f"{base}{files[path].key} is an object and also has objects below it, which no "
-                "disk can hold; rename it, or name the part that you need"
+                f"{base}{files[path].key} is an object and has objects below it, which no disk "
+                "can hold; rename it, or name the part that you need"
             )
         del files[path]
     return files, sorted(markers - parents - {""} - set(files))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
-from ..http import Answer, Client, FilePart, Patience
+from ..http import Answer, Client, FilePart, Patience, Sent
 from ..remote import Request
 from .addresses import Addresses, Place
 from .credentials import CredentialChain, profile_settings
@@ -28,6 +28,9 @@ class Store:
         self.is_encrypted = self._addresses.is_encrypted
         self.tags_are_md5 = True
         """No tag was seen that is not."""
+        self.unfinished: dict[str, Place] = {}
+        """Uploads in parts that have begun, by their ids."""
+        self.gives_up = False
 
     def region_of(self, bucket: str) -> str:
         """The region of a bucket, as far as it is known."""
@@ -72,8 +75,12 @@ class Store:
         headers: Mapping[str, str] = _NONE,
         body: bytes | FilePart = b"",
         payload: str = "",
+        sent: Sent | None = None,
     ) -> Answer:
-        """The final answer, good or bad. The region of a bucket is learnt on the way."""
+        """The final answer, good or bad. The region of a bucket is learnt on the way.
+
+        `sent` is this request, if it is on its way.
+        """
         data = body if isinstance(body, bytes) else b""
         for is_second in (False, True):
             region = self.region_of(place.bucket)
@@ -82,7 +89,9 @@ class Store:
                 place.uri,
                 body,
                 follow=False,
+                sent=sent,
             )
+            sent = None
             if is_second or answer.status < 300:
                 break
             right = answer.region

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import json
-import re
 import time
 from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit
@@ -39,11 +38,8 @@ def assume_role(env: Mapping[str, str], token_file: str, role: str) -> Credentia
         raise CredentialError(
             f"AWS_ROLE_ARN={role}: refused by {urlsplit(endpoint).hostname}: {answer.says()}"
         )
-    found = {
-        name: re.search(f"<{name}>([^<]+)</{name}>", answer.body.decode("utf-8", "replace"))
-        for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
-    }
-    values = {name: match.group(1) for name, match in found.items() if match}
+    names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
+    values = {name: text for name in names if (text := answer.element(name))}
     return _credentials(values, "SessionToken", f"the answer of {urlsplit(endpoint).hostname}")
 
 

@@ -9,34 +9,45 @@ from __future__ import annotations
 
 import base64
 import calendar
+import contextlib
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..checksums import blocks_of, new_hash, uses_keys
 from ..errors import RunnerError, TransferError
-from ..http import FilePart
-from ..parallel import Progress, run_all
+from ..http import FilePart, PassingError, Sent
+from ..parallel import run_all
 from .addresses import Place, parse_uri
 from .listing import is_md5
 from .signing import UNSIGNED
 from .store import Store
 
+if TYPE_CHECKING:
+    from ..parallel import Progress, Rest, Task
+
 _BLOCK = 1024 * 1024
+_SMALL = _BLOCK // 4
+"""Bytes of a file that is in memory until the store has answered."""
 _PART = 8 * _BLOCK
 _MOST_PARTS = 10_000
 _TRIES = 3
 _ARRIVED_WRONG = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch")
 
 
-class _Digests(NamedTuple):
+class _Content(NamedTuple):
+    """What is sent, and what it is known by."""
+
+    body: bytes | FilePart
     md5: str
     sha256: str
     """As the signature wants it: not of the body where TLS protects it."""
+    sent: Sent | None = None
+    """The request, if it is on its way."""
 
 
 def upload_all(
@@ -45,49 +56,62 @@ def upload_all(
     """Bring local files to URIs. Returns (path, reason) for each that could not be brought."""
     failures: list[tuple[str, str]] = []
 
-    def tasks() -> Iterator[Callable[[], None]]:
+    def tasks() -> Iterator[Task]:
         for path, uri in pairs:
             outgoing = _Outgoing(store, path, parse_uri(uri), progress, failures)
-            for index in range(outgoing.parts):
-                yield partial(outgoing.work, index)
+            if outgoing.is_small:
+                yield outgoing.begin
+            else:
+                yield from (partial(outgoing.work, index) for index in range(outgoing.parts))
 
     run_all(tasks(), threads, threading.Event())
     return failures
 
 
+def give_up(store: Store) -> None:
+    """No part is begun any more; what was stored of unfinished objects is removed."""
+    store.gives_up = True
+    for upload_id, place in list(store.unfinished.items()):
+        store.ask("DELETE", place, {"uploadId": upload_id})
+
+
 def put_bytes(store: Store, place: Place, data: bytes) -> None:
     """A small object."""
-    digests = _digests_of(store, iter((data,)))
+    content = _content(store, data, iter((data,)))
     for _ in range(_TRIES):
-        if _put(store, place, {}, data, digests):
+        if _put(store, place, {}, content):
             return
     raise TransferError(f"{place.uri}: the store read other bytes than were sent, repeatedly")
 
 
-def _digests_of(store: Store, blocks: Iterator[bytes | memoryview]) -> _Digests:
+def _content(
+    store: Store, body: bytes | FilePart, blocks: Iterator[bytes | memoryview]
+) -> _Content:
     md5 = new_hash("md5")
     sha256 = None if store.is_encrypted else new_hash("sha256")
     for block in blocks:
         md5.update(block)
         if sha256:
             sha256.update(block)
-    return _Digests(md5.hexdigest(), sha256.hexdigest() if sha256 else UNSIGNED)
+    return _Content(body, md5.hexdigest(), sha256.hexdigest() if sha256 else UNSIGNED)
 
 
-def _put(
-    store: Store, place: Place, query: dict[str, str], body: bytes | FilePart, digests: _Digests
-) -> str:
-    """The tag of what the store has now; "" when it is to be sent again.
+def _headers(store: Store, query: Mapping[str, str], content: _Content) -> dict[str, str]:
+    """The MD5, where the store shall compare it.
 
     A whole object takes the place of another at once, so the store must compare it before. What
     arrived of a part we compare ourselves, by its tag, before the parts become an object: that
     saves the store from hashing twice. Unless its tags turn out to say nothing.
     """
-    headers = {}
-    if not query or not store.tags_are_md5:
-        md5 = base64.b64encode(bytes.fromhex(digests.md5))
-        headers = {"Content-MD5": md5.decode("ascii")}
-    answer = store.ask("PUT", place, query, headers, body, digests.sha256)
+    if query and store.tags_are_md5:
+        return {}
+    return {"Content-MD5": base64.b64encode(bytes.fromhex(content.md5)).decode("ascii")}
+
+
+def _put(store: Store, place: Place, query: Mapping[str, str], content: _Content) -> str:
+    """The tag of what the store has now; "" when it is to be sent again."""
+    headers = _headers(store, query, content)
+    answer = store.ask("PUT", place, query, headers, content.body, content.sha256, content.sent)
     if answer.code in _ARRIVED_WRONG:
         return ""
     if answer.status >= 300 or answer.code:
@@ -96,7 +120,7 @@ def _put(
     if not etag:
         raise TransferError(f"{place.uri}: the store accepted it without giving an ETag")
     if is_md5(etag) and not uses_keys(answer.headers):
-        return etag if etag == digests.md5 else ""
+        return etag if etag == content.md5 else ""
     store.tags_are_md5 = False
     return etag if headers else ""
 
@@ -117,7 +141,9 @@ class _Outgoing:
         self._lock = threading.Lock()
         self._failure = self._upload_id = ""
         self._began = 0.0
+        self._content: _Content | None = None
         self.parts = self._left = 0
+        self.is_small = False
         try:
             # Not to wait for a writer where it is a pipe.
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -133,11 +159,26 @@ class _Outgoing:
         self._part = max(_PART, -(-self._size // _MOST_PARTS // _BLOCK + 1) * _BLOCK)
         self.parts = -(-self._size // self._part) if self._size > 2 * _PART else 1
         self._left = self.parts
+        self.is_small = self._size <= _SMALL
         self._tags = [""] * self.parts
+
+    def begin(self) -> Rest:
+        """Send a small file. What is returned reads the answer."""
+        try:
+            content = self._content = self._read(0, self._size)
+            headers = _headers(self._store, {}, content)
+            # Whatever is wrong with the connection, `work` has the patience for it.
+            with contextlib.suppress(PassingError):
+                request = self._store.request("PUT", self._place, {}, headers, b"", content.sha256)
+                sent = self._store.client.begin(request, content.body)
+                self._content = content._replace(sent=sent)
+        except (RunnerError, OSError) as error:
+            self._failure = str(error)
+        return partial(self.work, 0)
 
     def work(self, index: int) -> None:
         """Send one part; after the last one the object is complete, or given up."""
-        if not self._failure:
+        if not self._failure and not self._store.gives_up:
             try:
                 self._send(index)
             except (RunnerError, OSError) as error:
@@ -166,19 +207,24 @@ class _Outgoing:
         start = index * self._part
         length = min(self._part, self._size - start) if self.parts > 1 else self._size
         for _ in range(_TRIES):
-            body: bytes | FilePart = FilePart(self._file, start, length)
-            if length <= _BLOCK:
-                body = os.pread(self._file, length, start)
-                digests = _digests_of(self._store, iter((body,)))
-            else:
-                digests = _digests_of(self._store, blocks_of(self._file, start, length))
-            self._check_unchanged()
-            self._tags[index] = _put(self._store, self._place, query, body, digests)
+            content = self._content or self._read(start, length)
+            self._content = None
+            self._tags[index] = _put(self._store, self._place, query, content)
             if self._tags[index]:
                 self._progress.add(length)
                 return
             self._check_unchanged()
         raise TransferError(f"{self._place.uri}: the store read other bytes than were sent")
+
+    def _read(self, start: int, length: int) -> _Content:
+        if length <= _SMALL:
+            body = os.pread(self._file, length, start)
+            content = _content(self._store, body, iter((body,)))
+        else:
+            part = FilePart(self._file, start, length)
+            content = _content(self._store, part, blocks_of(self._file, start, length))
+        self._check_unchanged()
+        return content
 
     def _check_unchanged(self) -> None:
         now = os.fstat(self._file)
@@ -191,6 +237,7 @@ class _Outgoing:
         upload_id = answer.element("UploadId")
         if not upload_id:
             raise TransferError(f"{self._place.uri}: the store began no upload in parts")
+        self._store.unfinished[upload_id] = self._place
         return upload_id
 
     def _end_parts(self) -> None:
@@ -200,9 +247,11 @@ class _Outgoing:
                 raise TransferError(self._failure)
             self._check_unchanged()
             self._complete(query)
+            del self._store.unfinished[self._upload_id]
         except RunnerError:
             # Parts that belong to nothing are stored, and paid for, until somebody removes them.
             self._store.ask("DELETE", self._place, query)
+            del self._store.unfinished[self._upload_id]
             raise
 
     def _complete(self, query: dict[str, str]) -> None:
