@@ -106,6 +106,8 @@ def _is_unused(users: int) -> bool:
 def _end(engine: Engine) -> None:
     if engine.alive:
         engine.remove_all()
+        # Their bridges are the machine's, and would stay.
+        engine.docker("network", "prune", "--force", check=False)
     engine.stop()
 
 

@@ -49,14 +49,17 @@ class TestContainer:
         try:
             made = lab.engine.docker("network", "ls", "--filter", f"name={network}", "-q").split()
             assert len(made) == 1, "two clients at once make one network"
-            job = sdks[0].create_job(**lab.job("df -h /dev/shm | tail -n1; env"))
+            wait = "while [ ! -e /starts/go ]; do sleep 0.05; done"
+            job = sdks[0].create_job(**lab.job(f"grep ' /dev/shm ' /proc/mounts; env; {wait}"))
+            assert inspect(lab, job.id)["State"]["Running"], "nobody waits for it"
+            (lab.starts / "go").touch()
             assert job.wait(timeout=LONG).status == "Complete"
             found = inspect(lab, job.id)
             assert found["Name"] == f"/tao-job-{job.id}"
             assert found["Config"]["Labels"]["tao-sdk-backend"] == "local-docker"
             assert list(found["NetworkSettings"]["Networks"]) == [network]
             log = sdks[0].get_job_logs(job.id)
-            assert log.splitlines()[0].startswith("shm")
+            assert log.splitlines()[0].startswith("shm /dev/shm tmpfs rw")
             assert "DOCKER_" not in log
             lab.engine.docker("rm", f"tao-job-{job.id}")
         finally:
@@ -243,6 +246,12 @@ class TestExplanations:
         assert err_class in analysis["err_class"]
         assert words in str(analysis)
         assert lab.jobs_in_reality() == set(), "nothing is left of it"
+
+    def test_a_folder_that_cannot_be_made(self, lab: DockerLab) -> None:
+        (lab.folder / "file").touch()
+        place = lab.folder / "file" / "results"
+        with pytest.raises(SubmissionRejectedError, match=rf"mounts: {place} cannot be made"):
+            lab.sdk().create_job(image=BUSYBOX, command="true", mounts=[f"{place}:/results"])
 
     @pytest.mark.seed("004.10")
     def test_a_missing_folder_is_found_before_launch(self, lab: DockerLab) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +16,12 @@ import pytest
 from docker_lab import DockerLab
 
 from lab.docker.images import BUSYBOX
-from tao_sdk.errors import CapacityError, SubmissionRejectedError
+from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
+from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import lease_holder
+from tao_sdk.platforms.docker import lease_holder, leases
 from tao_sdk.platforms.docker.launch import Launcher
+from tao_sdk.platforms.docker.states import Container
 from tao_sdk.platforms.gpus.leases import GpuLeases, release
 
 LONG = 120
@@ -112,7 +118,81 @@ class TestPrune:
         eventually(lambda: machine_leases().free(keys_of(lab)) == keys_of(lab))
 
 
+class TestSlowStarts:
+    def test_one_that_took_too_long_does_not_start_on_gpus_of_another(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a remote daemon, where no lock of the machine helps."""
+        monkeypatch.setattr(leases, "TENTATIVE_SECONDS", 2)
+        slow, quick = lab.sdk(), lab.sdk()
+        for sdk in (slow, quick):
+            sdk.backend._leases._local_folder = None  # type: ignore[attr-defined]
+        real, made, go_on = Launcher._run, threading.Event(), threading.Event()
+
+        def run_later(self: Launcher, container: str) -> None:
+            monkeypatch.setattr(Launcher, "_run", real)
+            made.set()
+            go_on.wait(LONG)
+            real(self, container)
+
+        monkeypatch.setattr(Launcher, "_run", run_later)
+        outcome: list[object] = []
+
+        def submit() -> None:
+            try:
+                asked = gpu_job(lab, "echo started >> /starts/slow", gpu_count=2)
+                outcome.append(slow.create_job(**asked))
+            except Exception as error:  # noqa: BLE001 - shown by the assertion below
+                outcome.append(error)
+
+        submitting = threading.Thread(target=submit)
+        submitting.start()
+        assert made.wait(LONG)
+
+        def taken() -> Job | None:
+            try:
+                return quick.create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+            except CapacityError:
+                return None
+
+        other = eventually(taken, LONG)
+        go_on.set()
+        submitting.join(LONG)
+        assert isinstance(outcome[0], SubmissionRejectedError), outcome
+        assert other.refresh().status == "Running"
+        assert not (lab.starts / "slow").exists()
+
+    def test_our_clock_is_behind(self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By our clock an abandoned lease was made in the future, and would be for ever young."""
+        sdk = lab.sdk()
+        held = Container("id", "name", "created", "", int(time.time()) + 9999, {})
+        monkeypatch.setattr(leases, "daemon_time", lambda _: held.created_at + timedelta(hours=1))
+        assert sdk.backend._leases.age(held) == 3600  # type: ignore[attr-defined]
+
+
 class TestLocksOfTheMachine:
+    @pytest.mark.parametrize("failing", [1, 2])
+    def test_given_back_when_the_daemon_goes_away_while_they_are_taken(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch, failing: int
+    ) -> None:
+        sdk = lab.sdk()
+        sdk.backend.prepare()
+        real, count = leases.take_name, itertools.count(1)
+
+        def take_name(*arguments: Any) -> str | None:
+            if next(count) != failing:
+                return real(*arguments)
+            with lab.unreachable():
+                return real(*arguments)
+
+        monkeypatch.setattr(leases, "take_name", take_name)
+        with pytest.raises(BackendUnreachableError):
+            sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert machine_leases().free(keys_of(lab)) == keys_of(lab)
+        assert leases_on_the_daemon(lab) == []
+        job = sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
+        assert job.wait(timeout=LONG).status == "Complete"
+
     def test_taken_again_when_their_holder_was_killed(self, lab: DockerLab) -> None:
         sdk = lab.sdk()
         key = keys_of(lab)[0]
@@ -191,11 +271,11 @@ class TestLocksOfTheMachine:
         job.cancel()
 
     def test_retaking_takes_what_is_free_and_nothing_else(self, tmp_path: Path) -> None:
-        leases = GpuLeases(tmp_path)
-        held = leases.try_take(["a"], 1, None)
-        ticket = leases.join_queue("waiting", ["a", "b"])
-        again = leases.retake(["a", "b"])
+        machine = GpuLeases(tmp_path)
+        held = machine.try_take(["a"], 1, None)
+        ticket = machine.join_queue("waiting", ["a", "b"])
+        again = machine.retake(["a", "b"])
         assert list(again) == ["b"]
-        assert leases.retake(["a", "b"]) == {}
+        assert machine.retake(["a", "b"]) == {}
         release({**held, **again})
         ticket.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from docker_lab import DockerLab, isolate
 
 from lab.docker import private_engine
+from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 
 LONG = 90
@@ -46,6 +48,77 @@ def test_a_cursor_is_good_whatever_was_rotated_away(rotating: DockerLab) -> None
     assert int(kept[0]) > 600, "there was rotation"
     assert len(kept) > 100, "and some of what was known was still there"
     assert sdk.get_job_logs(job.id, tail=3).split() == kept[-3:]
+
+
+def set_back(lab: DockerLab, job: Job, first: int, by: timedelta) -> None:
+    """Make the log what it is on a daemon whose clock is set back before that line."""
+    words = ("inspect", "-f", "{{.LogPath}}", f"tao-job-{job.id}")
+    log = Path(lab.engine.docker(*words).strip())
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for entry in entries[first - 1 :]:
+        second, dot, fraction = entry["time"].partition(".")
+        entry["time"] = f"{(datetime.fromisoformat(second) - by).isoformat()}{dot}{fraction}"
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("lines", [50, 9000], ids=["short", "long"])
+def test_a_clock_that_is_set_back_costs_no_line(lab: DockerLab, lines: int, follow: bool) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job(f"seq {lines}"))
+    assert job.wait(timeout=LONG).status == "Complete"
+    whole = [str(number) for number in range(1, lines + 1)]
+    turn = lines // 3
+    cursors = {}
+    for amount in (timedelta(seconds=5), timedelta(hours=1)):
+        set_back(lab, job, turn, amount)
+        stream = sdk.stream_logs(job.id, follow=follow)
+        for number, line in enumerate(stream, start=1):
+            assert line == whole[number - 1]
+            cursors[number] = stream.cursor
+        for number in (1, turn - 1, turn, turn + 1, lines - 1, lines):
+            rest = lab.sdk().stream_logs(job.id, follow=follow, cursor=cursors[number])
+            assert list(rest) == whole[number:]
+    assert sdk.get_job_logs(job.id, tail=3).split() == whole[-3:]
+
+
+def test_a_follower_goes_on_after_the_clock_was_set_back(lab: DockerLab) -> None:
+    """Its connection is lost, and all that was written since looks older than what it has read."""
+    sdk = lab.sdk()
+    script = "seq 20; while [ ! -e /starts/go ]; do sleep 0.05; done; echo new; sleep 600"
+    job = sdk.create_job(**lab.job(script))
+    whole = [str(number) for number in range(1, 21)]
+    eventually(lambda: sdk.get_job_logs(job.id).split() == whole)
+    set_back(lab, job, 1, timedelta(hours=-1))  # what is there is from before
+    before = lab.sdk().stream_logs(job.id, follow=False)
+    assert list(before) == whole
+    follower = lab.sdk().stream_logs(job.id, cursor=before.cursor)
+    (lab.starts / "go").touch()
+    assert next(follower) == "new"
+    follower.close()
+
+
+def test_closed_by_another_thread(lab: DockerLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job("echo up; sleep 600"))
+    stream = sdk.stream_logs(job.id)
+    assert next(stream) == "up"
+    rest: list[object] = []
+
+    def follow() -> None:
+        try:
+            rest.append(list(stream))
+        except Exception as error:  # noqa: BLE001 - shown by the assertion below
+            rest.append(error)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    eventually(stream._reading.locked)
+    stream.close()
+    follower.join(LONG)
+    assert rest == [[]]
+    assert list(stream) == []
+    assert sdk.backend._logs._open == []  # type: ignore[attr-defined]
 
 
 def test_output_and_errors_as_the_daemon_has_them(lab: DockerLab) -> None:

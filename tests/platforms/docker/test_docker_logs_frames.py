@@ -13,7 +13,8 @@ from tao_sdk.platforms.docker.log_frames import (
     LineReader,
     Message,
     Position,
-    knowing_all_before,
+    Search,
+    count_known,
     read_messages,
 )
 
@@ -29,12 +30,17 @@ def frame(message: Message) -> bytes:
     return bytes([stream, 0, 0, 0]) + len(content).to_bytes(4, "big") + content
 
 
-def messages(seed: int) -> list[Message]:
-    """A log of a few seconds. Times of a stream never go back, those of the log sometimes do."""
+def messages(seed: int, *, set_back: bool = False) -> list[Message]:
+    """A log of a few seconds. Times of a stream never go back, those of the log sometimes do; but
+    all may, where somebody sets the clock.
+    """
     chance = random.Random(seed)
     moment, newest, made = 1_700_000_000_000_000_000, {OUT: 0, ERR: 0}, []
     for number in range(400):
         moment += chance.choice((0, 100, 10_000_000, 400_000_000))
+        if set_back and number % 90 == 89:
+            moment -= chance.randrange(10**8, 2 * 10**10) // 100 * 100 + number
+            newest = {OUT: 0, ERR: 0}
         stream = chance.choice((OUT, OUT, OUT, ERR))
         newest[stream] = max(newest[stream], moment - chance.choice((0, 0, 3_000_000)))
         second, part = divmod(newest[stream], 10**9)
@@ -43,29 +49,80 @@ def messages(seed: int) -> list[Message]:
     return made
 
 
-def read_from(log: list[Message], cursor: str) -> list[LogLine]:
+def read_from(log: list[Message], cursor: str, limit: int = LIMIT) -> list[LogLine]:
     """What a reader does who knows nothing but the cursor."""
-    return LineReader(cursor).take(log, LIMIT)
+    position = Position(cursor)
+    if not position.at_start:
+        search = Search(position, count_known(log, position), may_fail=False)
+        log = search.behind(log, at_end=True)
+    return LineReader(cursor).take(log, limit)
 
 
+def texts(log: list[Message]) -> list[str]:
+    return [text.decode().rstrip("\n") for _, _, text in log]
+
+
+@pytest.mark.parametrize("set_back", [False, True])
 @pytest.mark.parametrize("seed", range(10))
-def test_a_log_can_be_gone_on_with_from_any_line_whatever_was_rotated_away(seed: int) -> None:
-    log = messages(seed)
+def test_a_log_can_be_gone_on_with_from_any_line_whatever_was_rotated_away(
+    seed: int, set_back: bool
+) -> None:
+    log = messages(seed, set_back=set_back)
     times = [time for time, stream, _ in log if stream == OUT]
     assert len(set(times)) < len(times), "some have the same time"
+    assert (times != sorted(times)) == set_back
     assert [time for time, _, _ in log] != sorted(time for time, _, _ in log)
-    whole = [text.decode().rstrip("\n") for _, _, text in log]
+    whole = texts(log)
     found = read_from(log, THE_START)
     assert [line.text for line in found] == whole
     chance = random.Random(seed)
+    # What was rotated away ends between two times: the messages of one time stay together.
+    cuts = [cut for cut in range(len(log)) if is_between_times(log, cut)]
     for index in chance.sample(range(len(found)), 40):
         cursor = found[index].cursor
         assert [line.text for line in read_from(log, cursor)] == whole[index + 1 :]
-        # What was rotated away ends between two times: the messages of one time stay together.
-        cuts = [cut for cut in range(len(log)) if is_between_times(log, cut)]
         for cut in chance.sample(cuts, 5):
             rest = [line.text for line in read_from(log[cut:], cursor)]
             assert rest == whole[max(index + 1, cut) :]
+
+
+@pytest.mark.parametrize("set_back", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_near_the_end_nothing_is_skipped_and_nothing_comes_twice(seed: int, set_back: bool) -> None:
+    """A search that goes by times finds the place or says that it has failed."""
+    log = messages(seed, set_back=set_back)
+    whole, found = texts(log), read_from(log, THE_START)
+    failures = 0
+    for index in range(0, len(found), 7):
+        position = Position(found[index].cursor)
+        for begin in range(0, len(log), 13):
+            near_the_end = log[begin:]
+            if not position.lies_behind(near_the_end[0][0]):
+                continue
+            search = Search(position, len(near_the_end), may_fail=True)
+            rest = search.behind(near_the_end, at_end=False)
+            rest += search.behind([], at_end=True)
+            if search.failed:
+                failures += 1
+            else:
+                assert texts(rest) == whole[index + 1 :]
+    assert bool(failures) == set_back, "with a clock that only goes on it never fails"
+
+
+def test_a_search_does_not_wait_for_the_clock() -> None:
+    """After it was set back, messages may come for hours that look older than the last one."""
+    position = Position(f"{OUT}:{LATER.decode()}/1,-")
+    search = Search(position, 3, may_fail=True)
+    assert search.behind([(STAMP, OUT, b"x\n")] * 2, at_end=False) == []
+    assert not search.failed
+    assert search.behind([(STAMP, OUT, b"x\n")], at_end=False) == []
+    assert search.failed
+
+
+def test_some_messages_of_the_same_time_were_rotated_away() -> None:
+    log = [(STAMP, OUT, b"a\n"), (STAMP, OUT, b"b\n"), (STAMP, OUT, b"c\n"), (LATER, OUT, b"d\n")]
+    cursor = read_from(log, THE_START)[2].cursor
+    assert [line.text for line in read_from(log[1:], cursor)] == ["d"]
 
 
 def is_between_times(log: list[Message], cut: int) -> bool:
@@ -100,7 +157,7 @@ def test_a_part_of_a_long_line_can_be_gone_on_from() -> None:
         "e" * 10 + "f" * 10,
         "g",
     ]
-    rest = LineReader(parts[0].cursor).take(log, 20)
+    rest = read_from(log, parts[0].cursor, limit=20)
     assert [part.text for part in rest] == [part.text for part in parts[1:]]
 
 
@@ -117,7 +174,8 @@ def test_a_character_that_is_cut_between_messages_stays_one(cut: int) -> None:
 
 
 def test_foreign_cursors_are_refused() -> None:
-    for cursor in ("12,7", "2023-11-14T22:00:00/3", "-", f"{STAMP.decode()}/1"):
+    place = f"{STAMP.decode()}/1"
+    for cursor in ("12,7", "-", "-,-", place, f"{place},-", f"3:{place},-", f"2:{place},-"):
         with pytest.raises(ValidationError, match="does not belong"):
             LineReader(cursor)
 
@@ -141,20 +199,24 @@ def test_what_the_daemon_says_about_a_damaged_log_is_shown_and_moves_no_cursor()
     first, trouble, last = read_from(log, THE_START)
     assert [first.text, trouble.text, last.text] == ["a", "Error grabbing logs: broken", "b"]
     assert trouble.cursor == first.cursor
-    assert [line.text for line in read_from(log, last.cursor)] == ["Error grabbing logs: broken"]
+    assert [line.text for line in read_from(log, first.cursor)] == [trouble.text, "b"]
 
 
-def test_a_reader_who_began_in_the_middle_takes_nothing_older_for_new() -> None:
-    [line] = read_from([(LATER, OUT, b"b\n")], THE_START)
-    known = knowing_all_before(LATER, line.cursor)
-    log = [(STAMP, ERR, b"old\n"), (LATER, OUT, b"b\n"), (LATER, ERR, b"new\n")]
-    assert [line.text for line in read_from(log, known)] == ["new"]
+def test_what_lies_behind_the_damage_of_a_log_does_not_come_twice() -> None:
+    """Damaged since it was read: the daemon does not get to where the reader was."""
+    log = [(STAMP, OUT, b"a\n"), (LATER, OUT, b"b\n")]
+    cursor = read_from(log, THE_START)[-1].cursor
+    damaged = [log[0], (b"", TROUBLE, b"Error grabbing logs: broken\n")]
+    assert [line.text for line in read_from(damaged, cursor)] == ["Error grabbing logs: broken"]
+    search = Search(Position(cursor), 9, may_fail=True)
+    search.behind(damaged, at_end=False)
+    assert search.failed, "it is left to who reads all of it"
 
 
-def test_the_daemon_is_asked_for_somewhat_more_than_is_new() -> None:
-    position = Position(f"{STAMP.decode()}/1,-")
-    assert position.window == "1699999199"
-    assert position.lies_behind(b"2023-11-14T21:59:58.999999999Z")
-    assert not position.lies_behind(b"2023-11-14T21:59:59.000000000Z")
+def test_which_piece_of_a_log_is_worth_looking_at() -> None:
+    position = Position(f"{OUT}:{STAMP.decode()}/1,-")
+    assert position.lies_behind(b"2023-11-14T21:59:59.94Z")
+    assert position.lies_behind(b"2023-11-14T21:59:59.949999999Z")
+    assert not position.lies_behind(b"2023-11-14T21:59:59.950000000Z")
+    assert not position.lies_behind(b"2023-11-14T22:00:00Z")
     assert not position.lies_behind(b"")
-    assert Position(THE_START).window == "0"

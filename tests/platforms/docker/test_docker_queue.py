@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +13,7 @@ from docker_lab import DockerLab
 
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import DockerSDK
+from tao_sdk.platforms.docker import DockerSDK, leases, queue
 from tao_sdk.platforms.docker.launch import Launcher
 from tao_sdk.platforms.submission import job_ref
 
@@ -60,6 +62,13 @@ def cancel_by_another(lab: DockerLab, job: Job) -> None:
     row = sdk.store.get_job(job.id)
     assert row is not None
     sdk.backend.cancel(job_ref(row))
+
+
+def unconfirm(sdk: DockerSDK, job: Job) -> None:
+    """Undo the confirmation of a submission, whose process is gone."""
+    with contextlib.closing(sqlite3.connect(sdk.store.path)) as connection, connection:
+        change = "UPDATE jobs SET phase = 'submitting', owner = '' WHERE job_id = ?"
+        assert connection.execute(change, (job.id,)).rowcount == 1
 
 
 class TestPrune:
@@ -143,6 +152,35 @@ class TestCancel:
         assert waiting.refresh().status == "Pending"
         cancel_by_another(lab, waiting)
         assert waiting.wait(timeout=LONG).status == "Canceled"
+
+
+class TestPowerCuts:
+    """What was written down last may be undone, and the watcher is gone as well."""
+
+    def test_between_making_and_starting_its_container_it_goes_on_waiting(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "true")
+        holder.cancel()
+
+        class PowerCutError(BaseException):
+            pass
+
+        def cut() -> None:
+            raise PowerCutError
+
+        before_the_start(monkeypatch, cut)
+        with pytest.raises(PowerCutError):
+            waiting.wait(timeout=LONG)
+        unconfirm(sdk, waiting)
+        after = lab.sdk()
+        assert after.get_job_status(waiting.id).status == "Pending"
+        monkeypatch.setattr(queue, "TENTATIVE_SECONDS", 1)  # whoever made its container has died
+        monkeypatch.setattr(leases, "TENTATIVE_SECONDS", 1)
+        assert after.wait(waiting.id, timeout=LONG).status == "Complete"
+        assert lab.starts_of(waiting.id) == 1
 
 
 class TestNetwork:

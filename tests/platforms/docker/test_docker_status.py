@@ -295,8 +295,9 @@ def test_the_table_of_states(lab: DockerLab, monkeypatch: pytest.MonkeyPatch) ->
     lab.engine.docker("rm", "-f", name_of(created))
     assert created.wait(timeout=LONG).status == "Error", "gone"
 
-    again = sdk.create_job(**lab.job("sleep 1; exit 1"))
+    again = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done; exit 1"))
     lab.engine.docker("update", "--restart", "always", name_of(again))
+    (lab.starts / "end").touch()  # from now on it ends as soon as it is started again
     form = "{{.State.Status}}"
     states = set()
 

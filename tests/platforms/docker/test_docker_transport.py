@@ -21,8 +21,10 @@ from lab.docker.images import BUSYBOX
 from lab.docker.proxy import Proxy
 from lab.docker.ssh_server import ssh_server
 from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import transport as transport_module
 from tao_sdk.platforms.docker.endpoint import Endpoint
+from tao_sdk.platforms.docker.events import EventPauses
 from tao_sdk.platforms.docker.ssh import ssh_command
 from tao_sdk.platforms.docker.transport import DockerTransport
 from tao_sdk.platforms.ssh_control import control_folder
@@ -114,44 +116,92 @@ class TestFork:
         assert found == [[str(number) for number in range(1, 3001)], 0]
 
 
+ASK_BESIDE_ONE_THAT_HANGS = """
+import json, os, signal, sys, threading, time
+from tao_sdk.platforms.docker import transport
+from tao_sdk.platforms.docker.endpoint import resolve
+from tao_sdk.platforms.docker.transport import DockerTransport
+
+signal.alarm(60)
+transport.SHORT_SECONDS = 600
+hanging, good, go_on = sys.argv[1:]
+bad = DockerTransport(resolve(hanging))
+threading.Thread(target=lambda: bad.info, daemon=True).start()
+while not os.path.exists(go_on):
+    time.sleep(0.01)
+answers = [bool(DockerTransport(resolve(good)).info)]
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    os._exit(0 if DockerTransport(resolve(good)).info else 1)
+answers.append(os.waitpid(child, 0)[1] == 0)
+print(json.dumps(answers), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_daemon_that_hangs_holds_up_no_other(
+    lab: DockerLab, slow_daemon: tuple[str, threading.Event, threading.Event]
+) -> None:
+    """Neither in another thread nor in a forked process: they had one lock for all daemons."""
+    url, _, was_asked = slow_daemon
+    go_on = lab.folder / "go-on"
+    process = lab.start_python(ASK_BESIDE_ONE_THAT_HANGS, url, lab.url, str(go_on))
+    assert was_asked.wait(LONG)
+    go_on.touch()
+    out, err = process.communicate(timeout=LONG)
+    assert out, err
+    assert json.loads(out) == [True, True]
+
+
 class TestEvents:
-    @pytest.mark.timeout(LONG)
+    @pytest.mark.timeout(3 * LONG)
     def test_an_end_is_seen_when_it_happens(self, lab: DockerLab) -> None:
         sdk = lab.sdk()
-        job = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done"))
-        with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
+        until = "while [ ! -e /starts/{0} ]; do sleep 0.05; done"
+        first, job = sdk.create_jobs([lab.job(until.format(name)) for name in ("first", "end")])
+        with contextlib.closing(EventPauses(sdk.backend.transport, [job.id], 0.25)) as pauses:
             pauses.pause(0.01)
             assert pauses.longest > sdk.backend.poll_seconds, "there is no need to ask often"
+            # A daemon answers before it listens to its own events: not when a job has ended since.
+            (lab.starts / "first").touch()
+            assert first.wait(timeout=LONG).status == "Complete"
             (lab.starts / "end").touch()
+            assert pauses._listen(LONG), "the daemon tells of the end"
             while not sdk.get_job_status(job.id).terminal:
-                pauses.pause(10 * LONG)
+                pauses.pause(0.2)
 
-    @pytest.mark.timeout(LONG)
+    @pytest.mark.timeout(3 * LONG)
     def test_without_events_it_is_asked_as_often_as_before(self, lab: DockerLab) -> None:
         sdk = lab.sdk()
+        often = sdk.backend.poll_seconds
         job = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done"))
         with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
-            pauses.pause(0.01)
+
+            def asks_often_after(seconds: float) -> bool:
+                pauses.pause(seconds)
+                return pauses.longest == often
+
+            eventually(lambda: not asks_often_after(0.01))
             with lab.unreachable():
-                pauses.pause(10 * LONG)  # tells that the stream has broken off
-                pauses.pause(10 * LONG)  # cannot open another one
-                assert pauses.longest == sdk.backend.poll_seconds
-            pauses.pause(0.01)
-            assert pauses.longest > sdk.backend.poll_seconds
+                eventually(lambda: asks_often_after(5))
+                assert asks_often_after(5), "another one cannot be opened"
+            eventually(lambda: not asks_often_after(0.01))
         (lab.starts / "end").touch()
         assert job.wait(timeout=LONG).status == "Complete"
 
 
 @pytest.fixture
-def slow_daemon(tmp_path: Path) -> Iterator[tuple[str, threading.Event]]:
-    """Says at once that it lives, and all else when it is allowed to."""
-    allowed = threading.Event()
+def slow_daemon(tmp_path: Path) -> Iterator[tuple[str, threading.Event, threading.Event]]:
+    """Says at once that it lives, and all else when it is allowed to; says when it was asked."""
+    allowed, was_asked = threading.Event(), threading.Event()
     head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
     def serve(connection: socket.socket) -> None:
         with connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
             while asked := connection.recv(65536):
                 if b"/_ping" not in asked:
+                    was_asked.set()
                     allowed.wait(LONG)
                 connection.sendall(head.encode())  # unless whoever asked has given up
 
@@ -164,17 +214,20 @@ def slow_daemon(tmp_path: Path) -> Iterator[tuple[str, threading.Event]]:
         server.bind(str(tmp_path / "slow.sock"))
         server.listen()
         threading.Thread(target=accept, args=(server,), daemon=True).start()
-        yield f"unix://{tmp_path}/slow.sock", allowed
+        yield f"unix://{tmp_path}/slow.sock", allowed, was_asked
         allowed.set()
         server.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_look_is_given_up_before_work_is(
-    slow_daemon: tuple[str, threading.Event], monkeypatch: pytest.MonkeyPatch
+    slow_daemon: tuple[str, threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, allowed = slow_daemon
-    monkeypatch.setattr(transport_module, "SHORT_SECONDS", 0.2)
+    url, allowed, _ = slow_daemon
     transport = DockerTransport(Endpoint(url))
+    allowed.set()
+    transport.get("/info")
+    allowed.clear()
+    monkeypatch.setattr(transport_module, "SHORT_SECONDS", 2)
     made: list[object] = []
     making = threading.Thread(target=lambda: made.append(transport.post("/containers/create", {})))
     making.start()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
@@ -22,8 +24,10 @@ from lab.docker.images import BUSYBOX
 from lab.docker.registry import PASSWORD, USER, registry
 from tao_sdk.errors import CredentialError
 from tao_sdk.platforms.backend import JobIdentity, JobRef
-from tao_sdk.platforms.docker import config, placeholders
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.docker import config, identity, placeholders
 from tao_sdk.platforms.docker.launch import job_name
+from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 LONG = 90
 
@@ -52,6 +56,96 @@ def test_the_fence_of_a_killed_settler_keeps_nobody(lab: DockerLab) -> None:
     assert placeholders.take_name(sdk.backend.transport, job_name(plan.job_id), labels)
     ref = JobRef(JobIdentity(plan.job_id, "token"), plan.intent)
     assert sdk.backend.settle([ref]) == {plan.job_id: None}
+
+
+def test_a_confirmation_lost_by_a_power_cut_after_the_container_was_removed(
+    lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept of a job says that it ran, though its daemon knows nothing of it."""
+    monkeypatch.setenv("DOCKER_AUTO_REMOVE", "true")
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.counted_job("exit 3"))
+    assert job.wait(timeout=LONG).status == "Error"
+    with contextlib.closing(sqlite3.connect(sdk.store.path)) as connection, connection:
+        connection.execute(
+            "UPDATE jobs SET phase='submitting', owner='', status='Pending', exit_code=NULL"
+        )
+    again = lab.sdk()
+    assert again.reconcile() == [job.id]
+    assert again.get_job_status(job.id).status == "Error"
+    assert again.store.get_job(job.id)["exit_code"] == 3  # type: ignore[index]
+    assert lab.starts_of(job.id) == 1
+
+
+def test_what_a_submission_asks_of_the_daemon(lab: DockerLab) -> None:
+    """No more than a client that uses it bare: whatever else is known from the first job on."""
+    sdk = lab.sdk()
+    sdk.create_job(**lab.job("true")).wait(timeout=LONG)
+    before = len(sdk.backend.transport.calls)
+    job = sdk.create_job(**lab.job("true"))
+    calls = list(sdk.backend.transport.calls)[before - len(sdk.backend.transport.calls) :]
+    assert calls[:2] == [f"GET /images/{BUSYBOX}/json", "POST /containers/create"]
+    assert [call.split("/")[-1] for call in calls[2:]] == ["start"]
+    job.wait(timeout=LONG)
+
+
+def test_a_cancellation_that_the_daemon_refuses_was_not_heard(
+    lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job("while [ ! -e /starts/go ]; do sleep 0.1; done; exit 9"))
+
+    def refuse(_: DockerTransport, path: str, __: float) -> None:
+        raise DaemonError(500, "cannot stop it", f"POST {path}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DockerTransport, "post_and_wait", refuse)
+        assert sdk.cancel_job(job.id) is False
+    (lab.starts / "go").touch()
+    assert job.wait(timeout=LONG).status == "Error"
+
+
+@pytest.mark.timeout(300)
+def test_the_volume_by_which_a_daemon_is_known_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jobs cannot be judged; until somebody does what their message says."""
+    monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+    with private_engine() as engine:
+        lab = DockerLab(tmp_path, engine)
+        isolate(monkeypatch, lab)
+        sdk = lab.sdk()
+        asked = {"image": BUSYBOX, "command": "sleep 600", "gpu_count": 0}
+        lost = [sdk.create_job(**asked) for _ in range(2)]
+        eventually(lambda: all(job.refresh().status == "Running" for job in lost))
+        if identity.VOLUME not in engine.docker("volume", "ls", "-q").split():
+            pytest.skip("the ID of this daemon tells its data by itself")
+        engine.docker("volume", "rm", identity.VOLUME)
+        engine.docker("rm", "-f", f"tao-job-{lost[0].id}")
+        told = sdk.get_job_status(lost[0].id)
+        assert told.status == "Running"
+        run_as_told(lab, told.message)
+        assert lost[0].wait(timeout=LONG).status == "Error"
+        # The same once more, after another client has made a volume of its own.
+        engine.docker("volume", "rm", identity.VOLUME)
+        other = lab.sdk()
+        newer = other.create_job(**asked)
+        for job in (lost[1], newer):
+            engine.docker("rm", "-f", f"tao-job-{job.id}")
+        told = other.get_job_status(lost[1].id)
+        assert told.status != "Error"
+        run_as_told(lab, told.message)
+        for job in (lost[1], newer):
+            assert other.wait(job.id, timeout=LONG).status == "Error"
+        lab.proxy.close()
+
+
+def run_as_told(lab: DockerLab, message: str) -> None:
+    assert "cannot reach" in message
+    for command in message.split("`")[1].split(" && "):
+        program, *words = command.split()
+        assert program == "docker"
+        lab.engine.docker(*words)
 
 
 def test_a_cancellation_that_was_not_heard_changes_nothing(lab: DockerLab) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tao_sdk import settings
 from tao_sdk.errors import (
@@ -90,7 +91,8 @@ class DockerBackend(Backend):
             self._kept,
         )
         self._network_exists = False
-        self._provided: set[str] = set()
+        # Weak, because a plan need not come to be submitted after its images were fetched.
+        self._refusals: WeakKeyDictionary[Plan, SubmissionRejectedError] = WeakKeyDictionary()
 
     # ------------------------------------------------------------------ submitting
 
@@ -164,28 +166,19 @@ class DockerBackend(Backend):
             leftovers.sweep(self.transport)
 
     def provide(self, plans: Sequence[Plan]) -> None:
-        images_had: set[tuple[str, str]] = set()
-        for plan in plans:
-            policy = images.pull_policy(plan.request.options["pull_policy"])
-            if (plan.request.image, policy) not in images_had:
-                try:
-                    self._have_image(plan)
-                except SubmissionRejectedError:
-                    continue  # said by `submit`, which tries again
-                images_had.add((plan.request.image, policy))
-            self._provided.add(plan.job_id)
-
-    def _have_image(self, plan: Plan) -> None:
-        policy = images.pull_policy(plan.request.options["pull_policy"])
-        images.ensure(self.transport, plan.request.image, policy, self._on_pull)
+        wanted = {plan: _image_of(plan) for plan in plans}
+        refusals = images.provide(self.transport, wanted.values(), self._on_pull)
+        for plan, image in wanted.items():
+            self._refusals.pop(plan, None)  # of an earlier attempt
+            if image in refusals:
+                self._refusals[plan] = refusals[image]
 
     def submit(self, plan: Plan) -> Submission:
+        refusal = self._refusals.pop(plan, None)
+        if refusal is not None:
+            raise type(refusal)(str(refusal))  # each job its own: others may want the same image
         body, wish, command, folders = plan.payload
-        if plan.job_id not in self._provided:
-            self._have_image(plan)
-        self._provided.discard(plan.job_id)
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
+        _make(folders)
         try:
             if not wish.any:
                 return self._start(plan, body, command, None)
@@ -327,7 +320,7 @@ class DockerBackend(Backend):
         asking = threading.Thread(target=ask, name=f"stop-{name}", daemon=True)
         asking.start()
         asking.join(_STOP_SECONDS)
-        if trouble and isinstance(trouble[0], BackendUnreachableError):
+        if trouble and not _is_gone(trouble[0]):
             raise trouble[0]
 
     def read_log(
@@ -461,3 +454,19 @@ class DockerBackend(Backend):
                 "there, and there is none yet"
             )
         return known[-1].image
+
+
+def _image_of(plan: Plan) -> images.Wanted:
+    return plan.request.image, images.pull_policy(plan.request.options["pull_policy"])
+
+
+def _make(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SubmissionRejectedError(f"mounts: {folder} cannot be made: {error}") from error
+
+
+def _is_gone(error: Exception) -> bool:
+    return isinstance(error, DaemonError) and error.missing

@@ -4,6 +4,10 @@ A daemon that was started without its disk, or with another `data-root`, knows n
 and yet none of them is gone. From Docker 23 on a daemon's ID lies in its data and tells. Before,
 and on hosts that were upgraded from there, the ID comes from a key of the host and survives the
 data. There a volume of ours tells: an empty one, with a name of its own making as its label.
+
+Somebody may remove that volume. Then it is not known whether jobs that are gone were on this data,
+and only a person can say so: by making it again with the name that the jobs remember, and with
+further ones if others have been submitted since. So the label holds any number of names.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 VOLUME = "tao-sdk-identity"
 _LABEL_DATA = "tao-sdk-data"
+_SEPARATOR = ","
 _FROM_A_KEY_OF_THE_HOST = re.compile(r"[A-Z2-7]{4}(?::[A-Z2-7]{4}){11}")
 _log = logging.getLogger("tao_sdk.docker")
 
@@ -29,16 +34,22 @@ class Daemon:
     """A daemon with its data."""
 
     id: str
-    data: str = ""
-    """"" where the ID says it, or nobody can."""
+    data: tuple[str, ...] = ()
+    """Its names, the newest first; none where the ID says it, or nobody can."""
 
     def native(self) -> dict[str, str]:
         """What a job remembers of it."""
-        return {"daemon": self.id, "data": self.data}
+        return {"daemon": self.id, "data": self.data[0] if self.data else ""}
 
     def has(self, native: Mapping[str, Any]) -> bool:
         """Was a job that remembers this given to this daemon, and has it the same data still?"""
-        return native["daemon"] == self.id and native.get("data", "") in ("", self.data)
+        return native["daemon"] == self.id and native.get("data", "") in ("", *self.data)
+
+    def how_to_recognise(self, native: Mapping[str, Any]) -> str:
+        """What to run if the data is that of a job although nothing says so any more."""
+        removal = f"docker volume rm {VOLUME} && " if self.data else ""
+        names = _SEPARATOR.join((*self.data, native["data"]))
+        return f"{removal}docker volume create --label {_LABEL_DATA}={names} {VOLUME}"
 
 
 class Identity:
@@ -73,13 +84,14 @@ class Identity:
         self.ask()
 
     def _describe(self, daemon: str) -> Daemon:
-        return Daemon(daemon, self._data() if _FROM_A_KEY_OF_THE_HOST.fullmatch(daemon) else "")
+        return Daemon(daemon, self._data() if _FROM_A_KEY_OF_THE_HOST.fullmatch(daemon) else ())
 
-    def _data(self) -> str:
+    def _data(self) -> tuple[str, ...]:
         try:
             found = self._transport.get(f"/volumes/{VOLUME}")
         except DaemonError as error:
             if error.status in (403, 404):  # a daemon may let its users see no volumes
-                return ""
+                return ()
             raise
-        return str((found["Labels"] or {}).get(_LABEL_DATA, ""))
+        names = str((found["Labels"] or {}).get(_LABEL_DATA, ""))
+        return tuple(name for name in names.split(_SEPARATOR) if name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +18,13 @@ from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 _NGC = "nvcr.io"
 _DOCKER_HUB = "docker.io"
+# Each of them takes all of a connection, or of a disk, that it can get.
+_PULLS_AT_ONCE = 4
+# How long a pull may say nothing: the end of a large layer is written to a slow disk.
+_SILENT_SECONDS = 900
+_DENIED = re.compile(
+    r"\b(unauthorized|forbidden|denied|no basic auth|HTTP 40[13])\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,50 @@ def pull_policy(option: str | None) -> str:
     return policy
 
 
+Wanted = tuple[str, str]
+"""An image, and when to pull it."""
+
+
+def provide(
+    transport: DockerTransport, wanted: Iterable[Wanted], listener: Listener
+) -> dict[Wanted, SubmissionRejectedError]:
+    """Have these images on the daemon's host; those that cannot be had, and why.
+
+    Different ones are pulled side by side; the listener hears of one at a time.
+    """
+    each = list(dict.fromkeys(wanted))
+    hearing, given_up = threading.Lock(), threading.Event()
+
+    def listen(progress: PullProgress) -> None:
+        with hearing:
+            if given_up.is_set():
+                raise _GivenUpError
+            listener(progress)
+
+    def have(one: Wanted) -> SubmissionRejectedError | None:
+        try:
+            ensure(transport, *one, listen)
+        except SubmissionRejectedError as error:
+            return type(error)(str(error))  # without its traceback, which holds those who asked
+        return None
+
+    if len(each) == 1:
+        outcomes = [have(each[0])]
+    else:
+        with ThreadPoolExecutor(_PULLS_AT_ONCE, thread_name_prefix="tao-pull") as pool:
+            try:
+                outcomes = list(pool.map(have, each))
+            except BaseException:
+                given_up.set()  # nobody wants the others any more: they end with their next word
+                raise
+    return {one: error for one, error in zip(each, outcomes, strict=True) if error is not None}
+
+
 def ensure(transport: DockerTransport, image: str, policy: str, listener: Listener) -> None:
     """Have the image on the daemon's host, or raise `SubmissionRejectedError` with the reason."""
-    if policy == "missing" and _present(transport, image):
+    if policy != "always" and _present(transport, image):
         return
     if policy == "never":
-        if _present(transport, image):
-            return
         raise SubmissionRejectedError(
             f"image {image} is not on the Docker host, and the pull policy is 'never': pull it "
             "there, or use pull_policy='missing'"
@@ -139,21 +186,24 @@ def _present(transport: DockerTransport, image: str) -> bool:
     except DaemonError as error:
         if error.missing:
             return False
-        raise
+        raise SubmissionRejectedError(f"image {image} cannot be looked for: {error}") from error
     return True
 
 
 def _pull(transport: DockerTransport, image: str, listener: Listener) -> None:
     registry = registry_of(image)
     repository, tag = split_tag(image)
-    account = credentials(transport, registry)
+    try:
+        account = credentials(transport, registry)
+    except CredentialError as error:
+        raise RegistryRefusalError(f"image {image} cannot be pulled: {error}") from error
     headers = {}
     if account:
         encoded = base64.urlsafe_b64encode(json.dumps(account).encode()).decode("ascii")
         headers["X-Registry-Auth"] = encoded
     try:
         with transport.stream(
-            "POST", "/images/create", headers, fromImage=repository, tag=tag
+            "POST", "/images/create", headers, _SILENT_SECONDS, fromImage=repository, tag=tag
         ) as answer:
             for progress in read_progress(image, answer.iter_lines()):
                 listener(progress)
@@ -161,8 +211,8 @@ def _pull(transport: DockerTransport, image: str, listener: Listener) -> None:
         raise _refusal(image, registry, bool(account), str(error)) from error
 
 
-def _refusal(image: str, registry: str, named: bool, said: str) -> Exception:
-    denied = any(word in said for word in ("unauthorized", "no basic auth", "denied", "401", "403"))
+def _refusal(image: str, registry: str, named: bool, said: str) -> SubmissionRejectedError:
+    denied = _DENIED.search(said.replace(image, ""))
     if denied and registry == _NGC:
         hint = (
             "the registry refuses NGC_KEY: is it valid, and may its organisation use this image?"
@@ -178,3 +228,7 @@ def _refusal(image: str, registry: str, named: bool, said: str) -> Exception:
 
 class RegistryRefusalError(SubmissionRejectedError, CredentialError):
     """The registry wants to know who asks: the job is refused for want of a credential."""
+
+
+class _GivenUpError(Exception):
+    """Another pull has failed in a way that ends them all, or somebody has interrupted it."""

@@ -72,7 +72,12 @@ class Launcher:
 
     def remove_own(self, job_id: str) -> bool:
         """Remove a container that has the job's name, if it is the job's; False if it is not."""
-        found = self._transport.get(f"/containers/{job_name(job_id)}/json")
+        try:
+            found = self._transport.get(f"/containers/{job_name(job_id)}/json")
+        except DaemonError as error:
+            if error.missing:
+                return True  # somebody else has removed it meanwhile
+            raise
         if found["Config"]["Labels"].get(config.LABEL_JOB) != job_id:
             return False
         self._transport.delete(f"/containers/{found['Id']}", force=True, v=True)

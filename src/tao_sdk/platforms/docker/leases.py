@@ -227,9 +227,9 @@ class DaemonLeases:
 
     def age(self, lease: Container) -> float:
         """How old a container is, by the clock of its daemon."""
-        now = time.time()
-        if now - lease.created < TENTATIVE_SECONDS / 2:
-            return now - lease.created
+        age = time.time() - lease.created
+        if 0 <= age < TENTATIVE_SECONDS / 2:
+            return age
         # Old, or our clocks differ: only the daemon's own counts.
         return daemon_time(self._transport).timestamp() - lease.created
 

@@ -3,9 +3,10 @@
 A frame is eight bytes (which stream, how long) and a message: its time, a space, the text. A line
 longer than 16 KiB comes in several messages, of which only the last ends with a newline.
 
-A cursor is `<output>,<error>`: for each stream the time of the newest message that was read, and
-how many of exactly that time were. Within a stream times never go back, so a message is known or
-new by its own time, whatever has been rotated away before it; between the streams they may.
+A cursor is `<stream>:<output>,<error>`: which stream the message was of that was read last, and for
+each stream the time of its last message and how many of exactly that time were read. The daemon
+keeps messages in one order. So what comes after the last one is new and all before it is known,
+whatever was rotated away, and whatever the clock did: that may be set back.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import codecs
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogLine
@@ -23,18 +24,20 @@ Message = tuple[bytes, int, bytes]
 """One message of a log: its time, its stream, its text. Plain, because there are millions."""
 
 _NOWHERE = "-"
-THE_START = f"{_NOWHERE},{_NOWHERE}"
+THE_START = f"{_NOWHERE}:{_NOWHERE},{_NOWHERE}"
 
 _HEADER = 8
 _stream_and_length_at = struct.Struct(">BxxxI").unpack_from
 _OUTPUT, _ERROR = 1, 2
 # The stream on which the daemon says what is wrong with the log, without a time.
 _TROUBLE = 3
-_SECOND = 19
 _PLACE = rf"{_NOWHERE}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[^,/]*/\d+"
-_CURSOR = re.compile(f"({_PLACE}),({_PLACE})")
-# Messages of the two streams are stored out of order by far less than this.
-_SKEW = timedelta(seconds=1)
+_CURSOR = re.compile(f"([12]):({_PLACE}),({_PLACE})")
+_SECOND = 19
+_FRACTION = re.compile(rb"\.(\d{1,6})")
+# Messages of the two streams are stored out of order by less than this. Those of the same time are
+# all in a piece that begins so much earlier: counting them is right.
+_SKEW = timedelta(seconds=0.05)
 
 
 def first_time(frames: bytes) -> bytes:
@@ -43,56 +46,95 @@ def first_time(frames: bytes) -> bytes:
     return time if space and frames[0] != _TROUBLE else b""
 
 
-def knowing_all_before(time: bytes, cursor: str) -> str:
-    """The same cursor, but of a reader who began at that time and has known what was before."""
-    known = f"{time.decode()}/0"
-    return ",".join(known if place == _NOWHERE else place for place in cursor.split(","))
-
-
 class Position:
     """How far a log was read."""
 
     def __init__(self, cursor: str) -> None:
-        match = _CURSOR.fullmatch(cursor)
-        if not match:
-            raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-        self._places = {_OUTPUT: _parse(match[1]), _ERROR: _parse(match[2])}
-        self._look_around(_OUTPUT)
+        self._places = {_OUTPUT: _parse(_NOWHERE), _ERROR: _parse(_NOWHERE)}
+        self._last = 0
+        if cursor != THE_START:
+            match = _CURSOR.fullmatch(cursor)
+            if not match or match[1 + int(match[1])] == _NOWHERE:
+                raise ValidationError(f"cursor {cursor!r} does not belong to this log")
+            self._places = {_OUTPUT: _parse(match[2]), _ERROR: _parse(match[3])}
+            self._look_around(int(match[1]))
 
-    def place(self, stream: int) -> tuple[bytes, int]:
-        """The newest time that was read of a stream, and how many messages of it."""
-        return self._places[stream]
+    @property
+    def last(self) -> tuple[bytes, int, int]:
+        """The message that was read last: its time, its stream, and the number among equals."""
+        time, count = self._places[self._last]
+        return time, self._last, count
+
+    @property
+    def at_start(self) -> bool:
+        return not self._last
 
     def advance(self, stream: int, time: bytes) -> str:
         """Count a message as read; the cursor behind it."""
         newest, count = self._places[stream]
         count = count + 1 if time == newest else 1
         self._places[stream] = time, count
-        if stream != self._stream:
+        if stream != self._last:
             self._look_around(stream)
         return f"{self._before}{time.decode()}/{count}{self._after}"
 
-    @property
-    def newest(self) -> bytes:
-        """The time of the newest message that was read; b"" at the start."""
-        return max(time for time, _ in self._places.values())
-
-    @property
-    def window(self) -> str:
-        """Since when the daemon must be asked, in its own notation."""
-        if not self.newest:
-            return "0"
-        return f"{(_second(self.newest) - _SKEW).timestamp():.0f}"
-
     def lies_behind(self, first: bytes) -> bool:
-        """Does a piece of log that begins at that time surely hold all that is new?"""
-        return bool(first and self.newest) and _second(first) + _SKEW < _second(self.newest)
+        """Is what was read last in a piece of log that begins at that time, if times are right?"""
+        return bool(first) and _moment(first) + _SKEW < _moment(self.last[0])
 
     def _look_around(self, stream: int) -> None:
         """What stands around one stream's place in a cursor: it stays while that stream flows."""
-        self._stream = stream
-        self._before = "" if stream == _OUTPUT else _print(self._places[_OUTPUT]) + ","
+        self._last = stream
+        other = "" if stream == _OUTPUT else _print(self._places[_OUTPUT]) + ","
+        self._before = f"{stream}:{other}"
         self._after = "" if stream == _ERROR else "," + _print(self._places[_ERROR])
+
+
+class Search:
+    """For the message that was read last, among those that come before it."""
+
+    def __init__(self, position: Position, within: int, *, may_fail: bool) -> None:
+        """It is among the first `within` messages; if it may fail, this is only believed so."""
+        self._time, self._stream, self._left = position.last
+        self._unseen = within
+        self._may_fail = may_fail
+        self.over = not within
+        self.failed = False
+
+    def behind(self, messages: list[Message], *, at_end: bool) -> list[Message]:
+        """Those of the messages that are new; `at_end` says that no others follow for now."""
+        if self.over:
+            return messages
+        for index, (time, stream, _) in enumerate(messages):
+            self._unseen -= 1
+            if stream == self._stream and time == self._time:
+                self._left -= 1
+            if not self._left or not (self._unseen or self._may_fail):
+                self.over = True
+                return messages[index + 1 :]
+            too_late = stream == _TROUBLE or (stream == self._stream and time > self._time)
+            if self._may_fail and (too_late or not self._unseen):
+                self.failed = True
+                return []
+        self.failed = self._may_fail and at_end
+        return []
+
+
+def count_known(messages: Iterable[Message], position: Position) -> int:
+    """How many messages of a whole log are known; 0 if what was read last is not in it any more.
+
+    Where the daemon cannot read its own log, nobody can tell: what comes before counts as known.
+    """
+    last_time, last_stream, left = position.last
+    known = 0
+    for count, (time, stream, _) in enumerate(messages, start=1):
+        if stream == _TROUBLE:
+            return known or count - 1
+        if stream == last_stream and time == last_time:
+            known, left = count, left - 1  # some of the same time may have been rotated away
+            if not left:
+                break
+    return known
 
 
 class FrameParser:
@@ -128,16 +170,11 @@ def read_messages(pieces: Iterable[bytes]) -> Iterator[Message]:
 
 
 class LineReader:
-    """Lines from messages, from a cursor on, with the cursor behind each."""
+    """Lines from messages that follow a cursor, with the cursor behind each."""
 
     def __init__(self, cursor: str) -> None:
         self.cursor = cursor
         self.position = Position(cursor)
-        self._known = {
-            stream: self.position.place(stream)
-            for stream in (_OUTPUT, _ERROR)
-            if self.position.place(stream)[0]
-        }
         self._pending: list[Message] = []
         self._size = 0
         # Of lines that were handed out in part: a character may be cut where the part ends.
@@ -146,12 +183,10 @@ class LineReader:
     def take(self, messages: Iterable[Message], limit: int) -> list[LogLine]:
         """The lines that these messages complete; longer ones than `limit` in parts."""
         lines: list[LogLine] = []
-        known, pending, decoders = self._known, self._pending, self._decoders
+        pending, decoders = self._pending, self._decoders
         advance = self.position.advance
         for message in messages:
             time, stream, text = message
-            if known and self._is_known(stream, time):
-                continue
             if pending or decoders or stream == _TROUBLE or not text.endswith(b"\n"):
                 self._join(message, limit, lines)
                 continue
@@ -162,18 +197,6 @@ class LineReader:
     def flush(self) -> list[LogLine]:
         """What has come of a line that has no end."""
         return [self._line(whole=True)] if self._pending else []
-
-    def _is_known(self, stream: int, time: bytes) -> bool:
-        if stream not in self._known:
-            return False
-        newest, count = self._known[stream]
-        if time < newest:
-            return True
-        if time == newest and count:
-            self._known[stream] = newest, count - 1
-            return True
-        del self._known[stream]  # what comes after a new message is new
-        return False
 
     def _join(self, message: Message, limit: int, lines: list[LogLine]) -> None:
         if self._pending and self._pending[-1][1] != message[1]:
@@ -215,5 +238,7 @@ def _print(place: tuple[bytes, int]) -> str:
     return f"{time.decode()}/{count}" if time else _NOWHERE
 
 
-def _second(time: bytes) -> datetime:
-    return datetime.fromisoformat(time[:_SECOND].decode()).replace(tzinfo=timezone.utc)
+def _moment(time: bytes) -> datetime:
+    second = datetime.fromisoformat(time[:_SECOND].decode())
+    fraction = _FRACTION.match(time, _SECOND)
+    return second.replace(microsecond=int(fraction[1].ljust(6, b"0"))) if fraction else second

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -16,15 +16,17 @@ from tao_sdk.platforms.docker.log_frames import (
     LineReader,
     Message,
     Position,
+    Search,
+    count_known,
     first_time,
-    knowing_all_before,
     read_messages,
 )
 from tao_sdk.platforms.docker.transport import LONG_SECONDS, DaemonError, DockerTransport
 
-# The daemon finds the last so many messages quickly, but reads a log from its beginning to find
-# those since a moment. So a reader that goes on looks near the end first, then further back.
-_NEAR_THE_END = (4096, 131_072)
+# The daemon finds the last so many messages quickly. It could also be asked for those since a
+# moment, but would leave out what was written after its clock was set back. So a reader that goes
+# on looks near the end first, then further back.
+_NEAR_THE_END = (4096, 131_072, 4_194_304)
 _FIRST_PIECE_SECONDS = 5.0
 # A line may be many messages long.
 _MESSAGES_PER_LINE, _MORE_MESSAGES = 4, 1000
@@ -51,21 +53,31 @@ class LogSource:
         self._container = container
         self._kept = kept
 
-    def pieces_from(self, position: Position, *, follow: bool) -> Pieces:
-        """Frames of at least everything from a position on."""
+    def pieces_from(self, position: Position, *, follow: bool) -> tuple[Pieces, Search | None]:
+        """Frames of at least everything from a position on, and the search for where it is.
+
+        Goes by the times of messages. If they deceive, the search fails; see `whole_from`.
+        """
+        if position.at_start:
+            return self._open_whole(follow=follow), None
         try:
-            for tail in _NEAR_THE_END if position.newest else ():
+            for tail in _NEAR_THE_END:
                 pieces = self._open(tail=tail, follow=follow)
                 piece = self._first_of(pieces)
                 if position.lies_behind(first_time(piece)):
                     pieces.put_back(piece)
-                    return pieces
+                    return pieces, Search(position, tail, may_fail=True)
                 pieces.close()
-            return self._open(since=position.window, follow=follow)
         except DaemonError as error:
             if not error.missing:
                 raise
-            return self._kept_pieces()
+        return self.whole_from(position, follow=follow)
+
+    def whole_from(self, position: Position, *, follow: bool) -> tuple[Pieces, Search]:
+        """The same, but read from the beginning: right whatever clocks did, and slow."""
+        with closing(self._all_of(self._open_whole())) as frames:
+            known = count_known(read_messages(frames), position)
+        return self._open_whole(follow=follow), Search(position, known, may_fail=False)
 
     def whole(self) -> Iterator[bytes]:
         """All frames, as the daemon sends them."""
@@ -87,20 +99,25 @@ class LogSource:
                     raise
                 kept = read_messages(self._all_of(self._kept_pieces()))
                 end, whole = _End.read(kept, lines, limit, flush=flush), True
-            if end.cursor:
-                return end.cursor if whole else knowing_all_before(end.first, end.cursor)
-            if whole:
-                return THE_START
+            if end.cursor or whole:
+                return end.cursor or THE_START
             asked *= 8
 
-    def _open(self, *, since: str = "0", follow: bool = False, tail: int | None = None) -> Arriving:
+    def _open_whole(self, *, follow: bool = False) -> Pieces:
+        try:
+            return self._open(follow=follow)
+        except DaemonError as error:
+            if not error.missing:
+                raise
+            return self._kept_pieces()
+
+    def _open(self, *, follow: bool = False, tail: int | None = None) -> Arriving:
         return self._transport.arriving(
             f"/containers/{self._container}/logs",
             stdout=True,
             stderr=True,
             timestamps=True,
             follow=follow,
-            since=since,
             tail="all" if tail is None else tail,
         )
 
@@ -113,7 +130,7 @@ class LogSource:
             pieces.close()
             raise
 
-    def _all_of(self, pieces: Pieces) -> Iterator[bytes]:
+    def _all_of(self, pieces: Pieces) -> Generator[bytes, None, None]:
         with closing(pieces), self._transport.reaching():
             while piece := pieces.next_piece(LONG_SECONDS):
                 yield piece
@@ -147,8 +164,6 @@ class _End(NamedTuple):
     """The end of a log."""
 
     messages: int
-    first: bytes
-    """The time of the first message."""
     cursor: str
     """Where its last lines begin; "" when it has no more lines than those."""
 
@@ -156,10 +171,10 @@ class _End(NamedTuple):
     def read(cls, messages: Iterator[Message], lines: int, limit: int, *, flush: bool) -> _End:
         reader = LineReader(THE_START)
         behind: deque[str] = deque(maxlen=lines + 1)
-        count, first = 0, b""
+        count = 0
         while some := list(islice(messages, _AT_ONCE)):
-            count, first = count + len(some), first or some[0][0]
+            count += len(some)
             behind.extend(line.cursor for line in reader.take(some, limit))
         if flush:
             behind.extend(line.cursor for line in reader.flush())
-        return cls(count, first, behind[0] if len(behind) > lines else "")
+        return cls(count, behind[0] if len(behind) > lines else "")

@@ -100,7 +100,8 @@ class _Stream:
         self._transport = transport
         self._lines = LineReader(cursor)
         self._parser = FrameParser()
-        self._pieces = source.pieces_from(self._lines.position, follow=follow)
+        self._source = source
+        self._pieces, self._search = source.pieces_from(self._lines.position, follow=follow)
         self._follows = follow
         self._ended = False
         self._heard = time.monotonic()
@@ -123,17 +124,31 @@ class _Stream:
         size = 0
         while size < limit:
             piece = self._next_piece(nothing_yet=not lines)
+            messages = self._parser.feed(piece or b"")
+            if self._search is not None:
+                messages = self._search.behind(messages, at_end=not piece)
+                if self._search.failed:
+                    self._begin_again()
+                    continue
             if not piece:
                 self._ended = piece is not None
                 break
             self._heard = time.monotonic()
             size += len(piece)
-            lines += self._lines.take(self._parser.feed(piece), limit)
+            lines += self._lines.take(messages, limit)
         if self._ended and flush:
             lines += self._lines.flush()
         # Where lines come, others follow; whoever asks for them waits here, not somewhere else.
         more = not self._ended and size > 0
         return LogChunk(tuple(lines), more=more, cursor=self._lines.cursor)
+
+    def _begin_again(self) -> None:
+        """The daemon's clock was set back: its times do not say what is new."""
+        self._pieces.close()
+        self._parser = FrameParser()
+        self._pieces, self._search = self._source.whole_from(
+            self._lines.position, follow=self._follows
+        )
 
     def _next_piece(self, *, nothing_yet: bool) -> bytes | None:
         with self._transport.reaching():

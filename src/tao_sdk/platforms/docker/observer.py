@@ -80,7 +80,8 @@ class Observer:
         if job.native["daemon"] == daemon.id:
             return (
                 f"the Docker daemon at {here} has not the data that it had when the job was "
-                "submitted: is its data-root the same, and mounted?"
+                "submitted: is its data-root the same, and mounted? If it is, and only the volume "
+                f"by which we know it was removed, run `{daemon.how_to_recognise(job.native)}`"
             )
         return (
             f"the job runs on another Docker daemon: set DOCKER_HOST={job.native['endpoint']} "

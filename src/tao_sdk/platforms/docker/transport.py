@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -19,7 +20,8 @@ import docker
 import docker.tls
 import requests
 
-from tao_sdk.errors import BackendUnreachableError, PlatformError
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
 from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.docker.arriving import Arriving
 from tao_sdk.platforms.docker.endpoint import Endpoint
@@ -111,10 +113,18 @@ class DockerTransport:
 
     @contextmanager
     def stream(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, /, **query: Any
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        silent_seconds: float = LONG_SECONDS,
+        /,
+        **query: Any,
     ) -> Iterator[requests.Response]:
         """An answer that is read piece by piece."""
-        answer = self._request(method, path, query, headers=headers, stream=True)
+        answer = self._request(
+            method, path, query, seconds=silent_seconds, headers=headers, stream=True
+        )
         try:
             with self.reaching():
                 yield answer
@@ -137,11 +147,17 @@ class DockerTransport:
         return found
 
     def registry_credentials(self, registry: str) -> dict[str, Any] | None:
-        """What `docker login` on this machine has stored for a registry."""
+        """What `docker login` on this machine has stored for a registry, as it is now."""
         from docker import auth
 
-        stored = auth.load_config(config_dict=self._client._general_configs)
-        found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)
+        path = Path(settings.get("DOCKER_CONFIG")).expanduser() / "config.json"
+        try:
+            stored = auth.load_config(config_path=str(path))
+            found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)
+        except docker.errors.DockerException as error:
+            raise CredentialError(
+                f"what `docker login` stored cannot be read ({path}): {error}"
+            ) from error
         return found
 
     # ------------------------------------------------------------------ inner workings
