@@ -34,7 +34,25 @@ def start(
 
 def end_all(folder: Path) -> None:
     """End every process of the cluster, and those they started, at once."""
-    wait_until(lambda: not _kill(_with_descendants(_members(folder))), "processes do not end")
+    wait_until(lambda: not _kill(_with_descendants(members(folder))), "processes do not end")
+
+
+def members(folder: Path) -> set[int]:
+    """The daemons of a cluster, and the processes of its jobs that can be told."""
+    daemon = f"{_MARK}={folder}".encode()
+    configuration = f"SLURM_CONF={folder}/".encode()
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                variables = (entry / "environ").read_bytes()
+                # slurmstepd throws away what it inherits; a shell with that setting is not ours.
+                is_of_job = configuration in variables and (
+                    b"SLURM_JOB_ID=" in variables or name_of(int(entry.name)) == "slurmstepd"
+                )
+                if daemon in variables.split(b"\0") or is_of_job:
+                    found.add(int(entry.name))
+    return found
 
 
 def descendants(pid: int) -> set[int]:
@@ -76,23 +94,6 @@ def _kill(pids: set[int]) -> bool:
     for pid in pids:
         kill(pid)
     return bool(pids)
-
-
-def _members(folder: Path) -> set[int]:
-    daemon = f"{_MARK}={folder}".encode()
-    configuration = f"SLURM_CONF={folder}/".encode()
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                variables = (entry / "environ").read_bytes()
-                # slurmstepd throws away what it inherits; a shell with that setting is not ours.
-                is_of_job = configuration in variables and (
-                    b"SLURM_JOB_ID=" in variables or name_of(int(entry.name)) == "slurmstepd"
-                )
-                if daemon in variables.split(b"\0") or is_of_job:
-                    found.add(int(entry.name))
-    return found
 
 
 def _with_descendants(pids: set[int]) -> set[int]:

@@ -137,6 +137,9 @@ def test_an_image_is_converted_once_and_jobs_run_from_the_file(lab: ConversionLa
         for form in (image.replace("/", "#", 1), "docker://" + image.replace("/", "#", 1)):
             lab.run(sdk, form)
     assert heard == []
+    with lab.sdk() as another:
+        another.create_job(image=image, command="true", gpu_count=0)
+        assert list(another.backend.transport.calls) == ["probe+convert_look", "submit"]
     assert len(lab.conversions()) == 1
     assert list(lab.cache.glob("*.partial.*")) == []
     assert list((lab.cache / ".enroot-tmp").glob("tao-sqsh-[0-9]*")) == []
@@ -146,6 +149,7 @@ def test_an_image_is_converted_once_and_jobs_run_from_the_file(lab: ConversionLa
 def test_an_image_that_is_a_file_is_never_converted(lab: ConversionLab) -> None:
     with lab.sdk() as sdk:
         lab.run(sdk, str(lab.slurm.images["busybox"]))
+        assert list(sdk.backend.transport.calls)[:2] == ["probe+paths", "submit"]
         assert "convert" not in list(sdk.backend.transport.calls)
     assert not lab.cache.exists()
 

@@ -219,6 +219,9 @@ class TestDirectives:
             ("exclude", ""),
             ("sbatch_extra", ["--wrap=evil"]),
             ("sbatch_extra", ["--output=/x"]),
+            ("sbatch_extra", ["--switches=1 --array=0-9"]),
+            ("sbatch_extra", ["--job-nam=mine"]),
+            ("sbatch_extra", ["--test-only"]),
             ("sbatch_extra", ["--switches=1\n#SBATCH --uid=0"]),
             ("sbatch_extra", ["rm -rf"]),
             ("memory", "1; x"),
@@ -271,7 +274,7 @@ class TestScripts:
         assert name.startswith("env/")
         for canary in ("canary-token-1", "canary-secret-2", "canary-plain-3"):
             assert text.count(canary) == 1
-        assert "TAO_RESULTS_ROOT=$results_root TAO_API_RESULTS_DIR=$results_root" in script(found)
+        assert "TAO_RESULTS_ROOT=$2 TAO_API_RESULTS_DIR=$2" in script(found)
         assert "results_root=/lustre/users/ada/results" in script(found)
 
     @pytest.mark.seed("002.8")
@@ -295,7 +298,7 @@ class TestScripts:
         mounts = re.search(r"--container-mounts=(\S+)", text)
         assert mounts is not None
         assert mounts[1].strip("'") == "/lustre:/lustre,/data:/data:ro,/more:/more"
-        assert '--container-image="$image"' in text
+        assert '--container-image="$3"' in text
 
     def test_our_own_folder_is_always_seen(self, cluster: clusters.Cluster) -> None:
         """Lesson 6.2: mounts are added to the site's, and hide nothing of ours."""
@@ -322,10 +325,13 @@ class TestScripts:
 
     def test_other_runtimes(self, cluster: clusters.Cluster) -> None:
         without = FACTS._replace(pyxis=False)
-        assert "enroot start" in script(staged(cluster, ask(image="/images/a.sqsh"), without))
+        text = script(staged(cluster, ask(image="/images/a.sqsh"), without))
+        assert "program=$(command -v enroot)" in text
+        assert '"$4" start --mount' in text
         apptainer = without._replace(programs=frozenset({"sbatch", "apptainer"}))
         text = script(staged(cluster, ask(image="nvcr.io/x:1"), apptainer))
-        assert '"$apptainer" exec --nv' in text
+        assert "program=$(command -v apptainer || command -v singularity)" in text
+        assert '"$4" exec --nv' in text
         assert "APPTAINERENV_" in text
         assert "docker://nvcr.io/x:1" in text
         with pytest.raises(ValidationError, match="squashfs files only"):
@@ -348,12 +354,12 @@ class TestScripts:
     def test_roles(self, cluster: clusters.Cluster) -> None:
         request = ask(num_nodes=3, network_arch="cosmos_rl", roles={"policy": 2, "rollout": 1})
         found = staged(cluster, request)
-        assert "roles='policy policy rollout'" in found.files[found.layout.task]
+        assert "set -- 3 policy policy rollout\n" in found.files[found.layout.task]
         assert "--mem=0" in found.directives
         alone = staged(cluster, ask(num_nodes=2, network_arch="cosmos-rl"))
-        assert "roles='policy policy'" in alone.files[alone.layout.task]
+        assert "set -- 2 policy policy\n" in alone.files[alone.layout.task]
         plain = staged(cluster, ask(num_nodes=2, network_arch="dino"))
-        assert "roles=''" in plain.files[plain.layout.task]
+        assert "set -- 2\n" in plain.files[plain.layout.task]
         with pytest.raises(ValidationError, match="for 2 nodes, and the job has 3"):
             staged(cluster, ask(num_nodes=3, roles={"policy": 2}))
 

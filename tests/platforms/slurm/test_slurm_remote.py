@@ -10,7 +10,7 @@ import pytest
 
 from tao_sdk.platforms.backend import LogChunk
 from tao_sdk.platforms.slurm import logs
-from tao_sdk.platforms.slurm.remote import Call, Section, call, table
+from tao_sdk.platforms.slurm.remote import Call, Section, by_program, call, table
 
 
 def run(made: Call, payload: bytes = b"", before: str = "", shell: str = "/bin/sh") -> bytes:
@@ -24,7 +24,7 @@ def run(made: Call, payload: bytes = b"", before: str = "", shell: str = "/bin/s
 
 class TestAnswers:
     def test_a_program_gets_its_variables_and_its_input(self) -> None:
-        made = call("paths", {"unused": "it's $HOME `id`"})
+        made = call(("paths", {"unused": "it's $HOME `id`"}))
         sections = made.sections(run(made, b"/\n/no/such place\n/etc/passwd\n"))
         assert sections == [
             Section("folder", "/", b""),
@@ -33,20 +33,20 @@ class TestAnswers:
         ]
 
     def test_noise_before_and_after_is_left_out(self) -> None:
-        made = call("paths", {})
+        made = call(("paths", {}))
         noise = "echo welcome; echo '@fake begin'; printf 'no newline'; "
         sections = made.sections(run(made, b"/\n", before=noise))
         assert sections == [Section("folder", "/", b"")]
 
     def test_hostile_values_stay_values(self, tmp_path: Path) -> None:
         target = tmp_path / "made"
-        made = call("list", {"path": f"'; touch {target}; '$(touch {target})`touch {target}`"})
+        made = call(("list", {"path": f"'; touch {target}; '$(touch {target})`touch {target}`"}))
         assert made.sections(run(made)) == [Section("missing", "", b"")]
         assert not target.exists()
 
     @pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
     def test_an_answer_that_was_cut_off_is_none(self, keep: float) -> None:
-        made = call("paths", {})
+        made = call(("paths", {}))
         answer = run(made, b"/\n")
         assert made.sections(answer[: int(len(answer) * keep)]) is None
 
@@ -55,9 +55,22 @@ class TestAnswers:
         folder.mkdir()
         (folder / "a\nb").touch()
         (folder / "é").touch()
-        made = call("list", {"path": str(folder)})
+        made = call(("list", {"path": str(folder)}))
         [section] = made.sections(run(made)) or []
         assert sorted(section.data.split(b"\0")[:-1]) == [b"a\nb", "é".encode()]
+
+    def test_several_programs_in_one_round_trip(self, tmp_path: Path) -> None:
+        """Each has its own variables; one that stops early stops no other; the last one reads."""
+        asked = {
+            "convert_look": {"cached": str(tmp_path / "no"), "folder": str(tmp_path)},
+            "list": {"path": str(tmp_path / "nowhere")},
+            "paths": {},
+        }
+        made = call(*asked.items())
+        first, second, third = by_program(made.sections(run(made, b"/\n")) or [])
+        assert [section.name for section in first] == ["missing"]
+        assert [section.name for section in second] == ["missing"]
+        assert third == [Section("folder", "/", b"")]
 
     def test_table(self) -> None:
         assert table([("a", "/b"), ("c", "/d")]) == b"a /b\nc /d\n"
@@ -69,7 +82,7 @@ class TestLogs:
             Section("stream", f"{name} {start} {size}", data) for name, start, size, data in streams
         ]
         known = logs.parse_cursor(keywords.pop("cursor", ""))
-        arguments: dict[str, Any] = {"tail": None, "labelled": False, "flush": False, **keywords}
+        arguments: dict[str, Any] = {"labelled": False, "flush": False, **keywords}
         return logs.chunk_of(sections, known, **arguments)
 
     def test_lines_and_cursors(self) -> None:
@@ -88,13 +101,21 @@ class TestLogs:
         assert chunk.more
         assert chunk.cursor == "7.out=50"
 
-    def test_exactly_so_many_last_lines(self) -> None:
-        """Lesson 6.2: the tail of two files is not twice the lines."""
-        chunk = self.read(
-            ("7.out", 0, 6, b"a\nb\nc\n"), ("7.err", 0, 4, b"d\ne\n"), tail=2, flush=True
-        )
-        assert [line.text for line in chunk.lines] == ["d", "e"]
-        assert self.read(("7.out", 6, 6, b""), tail=0).cursor == "7.out=6"
+    def test_lines_are_whole_however_they_are_read(self) -> None:
+        data = "".join(f"line {n:05d} ééé\n" for n in range(5000)).encode()
+        offset, limit, lines = 0, 1000, []
+        while offset < len(data):
+            piece = data[offset : offset + limit]
+            chunk = self.read(("7.out", offset, len(data), piece), cursor=f"7.out={offset}")
+            lines += [line.text for line in chunk.lines]
+            offset = logs.parse_cursor(chunk.cursor)["7.out"]
+        assert lines == [f"line {n:05d} ééé" for n in range(5000)]
+
+    def test_a_piece_of_a_long_line_ends_with_a_whole_character(self) -> None:
+        data = "é".encode() * 60
+        chunk = self.read(("7.out", 0, len(data), data[:51]))
+        assert [line.text for line in chunk.lines] == ["é" * 25]
+        assert chunk.cursor == "7.out=50"
 
     def test_ranks_are_named(self) -> None:
         chunk = self.read(("7.out", 0, 14, b"0: a\n 1: 2: b\n"), labelled=True)

@@ -98,6 +98,7 @@ def err_class(found: Verdict) -> str:
         ("REQUEUE_HOLD", "Pending"),
         ("REQUEUE_FED", "Pending"),
         ("SPECIAL_EXIT", "Pending"),
+        ("RESV_DEL_HOLD", "Pending"),
         ("RUNNING", "Running"),
         ("COMPLETING", "Running"),
         ("SIGNALING", "Running"),
@@ -127,6 +128,20 @@ def test_a_waiting_job_says_why(reason: str, words: str) -> None:
     assert words in verdict(in_queue("PENDING", reason)).message
 
 
+def test_a_state_of_a_later_slurm_is_no_end() -> None:
+    found = verdict(in_queue("BRAND_NEW_STATE"))
+    assert (found.state, found.message) == (JobState.RUNNING, "BRAND_NEW_STATE on node7")
+    found = verdict(f"77|BRAND_NEW_STATE|Why|N/A||{NAME}")
+    assert (found.state, found.message) == (
+        JobState.PENDING,
+        "in Slurm's state BRAND_NEW_STATE (Why)",
+    )
+    assert ended("BRAND_NEW_STATE").state is None, (
+        "accounting has it, the queue does not: who knows"
+    )
+    assert ended("BRAND_NEW_STATE", "1:0", claim("3")).exit_code == 3
+
+
 def test_the_expected_start_is_told() -> None:
     row = f"77|PENDING|Resources|2026-04-20T12:00:00||{NAME}"
     assert verdict(row).message.endswith("expected to start at 2026-04-20T12:00:00 (cluster time)")
@@ -150,7 +165,6 @@ def test_the_expected_start_is_told() -> None:
         ("PREEMPTED", "0:0", "Canceled", None, "ERR_PREEMPTED"),
         ("REVOKED", "0:0", "Canceled", None, "ERR_PREEMPTED"),
         ("CANCELLED", "0:0", "Canceled", None, "ERR_UNKNOWN"),
-        ("BRAND_NEW_STATE", "1:0", "Error", 1, "ERR_PROGRAM"),
     ],
 )
 def test_every_end_has_its_state_and_its_class(

@@ -13,7 +13,7 @@ from tao_sdk.platforms.slurm.streams import AnswerStream, CutOffError, started
 
 @pytest.fixture
 def sent() -> Call:
-    return call("paths", {})
+    return call(("paths", {}))
 
 
 def answer_of(sent: Call, *sections: bytes, noise: bytes = b"") -> bytes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +92,59 @@ class TestConnections:
         assert sdk.list_path(f"lustre://{lab.slurm.shared}") == sorted(
             path.name for path in lab.slurm.shared.iterdir()
         )
+
+    def test_a_host_behind_another_one(
+        self, lab: SlurmPlatformLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The user's own ssh configuration holds: here, a jump host."""
+        inner, outer = lab.slurm.hosts
+        config = lab.folder / "ssh_config"
+        jump = f"Host {inner}\n  ProxyJump {outer}\n"
+        config.write_text(jump + lab.slurm.ssh_config.read_text())
+        monkeypatch.setenv("SLURM_SSH_CONFIG", str(config))
+        monkeypatch.setenv("SLURM_HOSTNAME", inner)
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("echo over there"))
+        assert job.wait(timeout=60).status == "Complete"
+        assert sdk.get_job_logs(job.id) == "over there\n"
+        jumped = lab.slurm.login.hosts[1].log.read_text()
+        assert "Accepted publickey" in jumped
+
+    def test_a_long_temporary_folder_is_no_place_for_sessions(
+        self, lab: SlurmPlatformLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """A unix socket's path is short."""
+        long = tmp_path / ("a" * 80)
+        long.mkdir()
+        monkeypatch.setenv("TMPDIR", str(long))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        assert lab.sdk().check_path("/")
+        assert list(long.iterdir()) == []
+
+    def test_a_login_that_says_permission_denied_was_reached(
+        self, lab: SlurmPlatformLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Words of login scripts do not mean that nothing ran."""
+        with (lab.slurm.home / ".bashrc").open("a") as file:
+            file.write("echo \"mkdir: cannot create '/scratch': Permission denied\" >&2\n")
+        monkeypatch.setenv("SLURM_HOSTNAME", lab.slurm.hosts[0])
+        real = shutil.which("ssh")
+        ssh = lab.folder / "bin" / "ssh"
+        ssh.parent.mkdir()
+        cut = lab.folder / "cut"
+        # The program runs, and its answer is lost on the way.
+        ssh.write_text(
+            f'#!/bin/bash\nif [ -e {cut} ] && [[ "$*" == *head* ]]; then rm {cut}; '
+            f'{real} "$@" >/dev/null; exit 255; fi\nexec {real} "$@"\n'
+        )
+        ssh.chmod(0o755)
+        sdk = lab.sdk()
+        plan = sdk.plan(**lab.counted_job("true"))
+        cut.touch()
+        monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+        job = sdk.submit(plan)
+        assert job.wait(timeout=60).status == "Complete"
+        assert lab.starts_of(job.id) == 1
 
 
 class TestFailover:

@@ -8,22 +8,19 @@ from typing import NamedTuple, TypeVar
 from tao_sdk.platforms.slurm.remote import Section
 from tao_sdk.result_record import ResultRecord
 
-# A job in one of these states is alive: it runs, or will.
-ALIVE = frozenset(
+# In any other state a job is alive: it runs, or will. New ones come with releases of Slurm.
+ENDED = frozenset(
     [
-        "PENDING",
-        "RUNNING",
-        "CONFIGURING",
-        "COMPLETING",
-        "SUSPENDED",
-        "STOPPED",
-        "RESIZING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-        "SIGNALING",
-        "STAGE_OUT",
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
     ]
 )
 
@@ -118,6 +115,8 @@ class Answer(NamedTuple):
     """Likewise; later words come later."""
     away: dict[str, str]
     """Why some jobs cannot be judged from here."""
+    silent: str = ""
+    """Why accounting did not answer, which it should: then what is not known is not gone."""
 
 
 def parse_answer(sections: Iterable[Section]) -> Answer:
@@ -126,11 +125,13 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
     ended: list[Ended] = []
     grouped: dict[str, list[Section]] = {}
     away: dict[str, str] = {}
-    job = ""
+    job = silent = ""
     for section in sections:
         if section.name == "away":
             job_id, _, why = section.words.partition(" ")
             away[job_id] = why
+        elif section.name == "silent":
+            silent = section.words
         elif section.name == "queue":
             queue = tuple(_queue_rows(section.text))
         elif section.name == "job":
@@ -143,7 +144,7 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
         elif job:
             grouped[job].append(section)
     files = {job_id: _files(job_id, parts) for job_id, parts in grouped.items()}
-    return Answer(_indexed(queue), files, _indexed(ended), away)
+    return Answer(_indexed(queue), files, _indexed(ended), away, silent)
 
 
 def _indexed(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
@@ -158,8 +159,9 @@ def _indexed(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
 def _queue_rows(text: str) -> Iterable[QueueRow]:
     for line in text.splitlines():
         parts = line.split("|")
-        if len(parts) == 6:
-            yield QueueRow(*(part.strip() for part in parts))
+        id_ = _of_first_component(parts[0].strip())
+        if len(parts) == 6 and id_:
+            yield QueueRow(id_, *(part.strip() for part in parts[1:]))
 
 
 def _accounting(text: str) -> Iterable[Ended]:
@@ -170,7 +172,27 @@ def _accounting(text: str) -> Iterable[Ended]:
         id_, name, state, code, start, end, nodes = parts
         exit_code, signal = exit_status(code)
         by = state.partition(" by ")[2]
-        yield Ended(id_, name, state_word(state), exit_code, signal, start, end, nodes, by)
+        for one in task_ids(_of_first_component(id_)):
+            yield Ended(one, name, state_word(state), exit_code, signal, start, end, nodes, by)
+
+
+def _of_first_component(id_: str) -> str:
+    """`7+0` of a heterogeneous job runs the batch script, and so is the job; "" for others."""
+    number, _, component = id_.partition("+")
+    return number if component in ("", "0") else ""
+
+
+def task_ids(text: str) -> list[str]:
+    """`7_[0-2,5%1]`, as tasks are called that never began, one by one; any other id as it is."""
+    array, bracket, rest = text.partition("_[")
+    if not bracket:
+        return [text] if text else []
+    found = []
+    for part in rest.rstrip("]").partition("%")[0].split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found += [f"{array}_{n}" for n in range(int(first), int(last or first) + 1)]
+    return found
 
 
 def _controller(text: str) -> Iterable[Ended]:
@@ -217,8 +239,8 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
         if section.name == "canceled":
             canceled = True
         elif section.name == "submissions":
-            noted = (_submitted(line) for line in section.text.splitlines() if line.strip())
-            submissions = {entry.number: entry for entry in noted}
+            noted = (_submitted(line) for line in section.text.splitlines())
+            submissions = {entry.number: entry for entry in noted if entry}
         elif section.name == "claim":
             if claim := _claim(section.words):
                 claims.append(claim)
@@ -227,19 +249,23 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
                 records.append(record)
         elif section.name == "status":
             status_line = section.text.strip()
+    begun = sum(claim.owner[:1].isdigit() for claim in claims)
     return JobFiles(
         canceled,
         tuple(submissions[number] for number in sorted(submissions)),
         tuple(sorted(claims)),
         # An attempt's number is how many had begun, itself included.
-        tuple(record for record in records if record.attempt >= len(claims)),
+        tuple(record for record in records if record.attempt >= begun),
         status_line,
     )
 
 
-def _submitted(line: str) -> Submitted:
-    number, id_, *more = line.split()
-    return Submitted(int(number), id_, *more[:2])
+def _submitted(line: str) -> Submitted | None:
+    """One line of the job's own notes; None for one that was not written whole."""
+    words = line.split()
+    if len(words) < 2 or not words[0].isdigit():
+        return None
+    return Submitted(int(words[0]), words[1], *words[2:4])
 
 
 def _claim(words: str) -> Claim | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, ValidationError
-from tao_sdk.failures import Evidence, ReplicaEvidence, explain
+from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
+from tao_sdk.failures import Evidence, explain
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import (
     MISSING,
@@ -22,12 +20,13 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm import arrays, logs, planning
+from tao_sdk.platforms.slurm import aftermath, arrays, logs, planning
 from tao_sdk.platforms.slurm.answers import Answer, JobFiles, parse_answer
 from tao_sdk.platforms.slurm.cluster import Cluster
 from tao_sdk.platforms.slurm.conversion import Listener
 from tao_sdk.platforms.slurm.facts import Facts, parse_facts
 from tao_sdk.platforms.slurm.image_cache import ImageCache
+from tao_sdk.platforms.slurm.images import parse_image
 from tao_sdk.platforms.slurm.layout import JobLayout
 from tao_sdk.platforms.slurm.options import OPTIONS
 from tao_sdk.platforms.slurm.remote import Section, table
@@ -35,14 +34,11 @@ from tao_sdk.platforms.slurm.retries import Exhausted, retry_for, wants_explanat
 from tao_sdk.platforms.slurm.ssh import NotReachedError, SshTransport
 from tao_sdk.platforms.slurm.states import Verdict, judge
 from tao_sdk.result_record import ResultRecord
-from tao_sdk.secrets import Secret, redact
 
 if TYPE_CHECKING:
     from tao_sdk.results import ResultSource
 
 _FACTS_SECONDS = 600.0
-# What sbatch says when it does not know whether the controller has the job.
-_DOUBTFUL = ("Socket timed out", "Unable to contact slurm controller", "Connection refused")
 
 
 class SlurmBackend(Backend):
@@ -58,15 +54,17 @@ class SlurmBackend(Backend):
         self.transport = SshTransport(cluster.login)
         self.images = ImageCache(cluster, self.transport, on_convert)
         self._facts: tuple[float, Facts] | None = None
+        self._unknown: dict[str, JobFiles] = {}
 
     # ------------------------------------------------------------------ submitting
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         planning.refuse_impossible(request)
-        facts = self.facts()
-        staged = planning.stage(request, identity, self.cluster, facts, self.images.folder)
         data = planning.data_of(request)
-        self._check_paths(request, staged, data)
+        wanted = planning.paths_of(request, data)
+        facts, missing = self._look_around(request, list(wanted))
+        staged = planning.stage(request, identity, self.cluster, facts, self.images.folder)
+        planning.refuse_missing(wanted, missing)
         layout = staged.layout
         return Plan(
             identity=identity,
@@ -113,7 +111,7 @@ class SlurmBackend(Backend):
                 "shared folder of yours"
             )
         said = answer.text.strip()
-        if any(words in said for words in _DOUBTFUL):
+        if answer.name == "doubtful":
             raise BackendUnreachableError(f"sbatch: {said}")
         raise SubmissionRejectedError(f"Slurm refuses the job: {said}")
 
@@ -128,11 +126,13 @@ class SlurmBackend(Backend):
         answer = _only(
             self.transport.run(
                 "submit_array",
-                {"base": base, "folder": f"{base}/jobs/{array.folder}"},
+                {"base": base, "folder": f"{base}/jobs/{array.folder}", "name": array.name},
                 arrays.archive(array, base),
                 repeatable=False,
             )
         )
+        if answer.name == "doubtful":
+            raise BackendUnreachableError(f"sbatch: {answer.text.strip()}")
         if answer.name != "submitted":
             return {}  # each is told by itself what is wrong
         return {
@@ -165,25 +165,44 @@ class SlurmBackend(Backend):
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         answer = self._look(jobs)
-        observed = {}
+        observed, cases = {}, []
         for job in jobs:
-            if why := answer.away.get(job.job_id):
+            case = self._case(job, answer)
+            if why := _why_unjudged(case, answer):
                 observed[job.job_id] = Observation(None, unreachable=why)
-                continue
-            verdict = judge(job.job_id, _key(job), answer)
-            files = answer.files.get(job.job_id)
-            again = self._try_again(job, verdict, files) if files else None
-            observed[job.job_id] = again or _observation(verdict)
+            else:
+                cases.append(case)
+        unknown = [case.job.job_id for case in cases if case.verdict.state is None]
+        self._unknown = {job_id: answer.files.get(job_id, JobFiles()) for job_id in unknown}
+        doubtful = [case for case in cases if wants_explanation(case.verdict)]
+        explained = aftermath.gather(self.transport, doubtful)
+        for case in cases:
+            evidence = explained.get(case.job.job_id)
+            again = self._try_again(case, answer, explain(evidence) if evidence else None)
+            observed[case.job.job_id] = again or _observation(case.verdict)
         # What explains a failure is read before it goes.
         over = (JobState.COMPLETE, JobState.CANCELED)
         self._clean([job for job in jobs if observed[job.job_id].state in over])
         return observed
 
-    def _try_again(self, job: JobRef, verdict: Verdict, files: JobFiles) -> Observation | None:
+    def _case(self, job: JobRef, answer: Answer) -> aftermath.Case:
+        files = answer.files.get(job.job_id)
+        return aftermath.Case(
+            job,
+            _layout(job).job_dir,
+            judge(job.job_id, _key(job), answer),
+            _nodes(job),
+            files.records if files else (),
+        )
+
+    def _try_again(
+        self, case: aftermath.Case, answer: Answer, analysis: Mapping[str, Any] | None
+    ) -> Observation | None:
         """Submit a job again whose end was not its own fault; None where it was."""
-        analysis = None
-        if wants_explanation(verdict):
-            analysis = explain(self._evidence(job, verdict))
+        job, verdict = case.job, case.verdict
+        files = answer.files.get(job.job_id)
+        if files is None:
+            return None
         retry = retry_for(
             verdict,
             files,
@@ -196,7 +215,7 @@ class SlurmBackend(Backend):
         if isinstance(retry, Exhausted):
             ended = _observation(verdict)
             return ended._replace(message=f"{ended.message}; {retry.message}")
-        answer = _only(
+        said = _only(
             self.transport.run(
                 "resubmit",
                 {
@@ -214,14 +233,14 @@ class SlurmBackend(Backend):
         )
         why = f"{verdict.native} ({retry.cause}) on {verdict.nodes or 'its nodes'}"
         budget = f"retry {retry.used} of {self.cluster.retries}"
-        said = answer.text.strip()
-        if answer.name == "submitted":
-            again = f"submitted again as {answer.words} after {why}; {budget}"
-        elif answer.name in ("busy", "doubtful"):
-            again = f"being submitted again after {why}; {budget}" + (said and f" ({said})")
+        words = said.text.strip()
+        if said.name == "submitted":
+            again = f"submitted again as {said.words} after {why}; {budget}"
+        elif said.name in ("busy", "doubtful"):
+            again = f"being submitted again after {why}; {budget}" + (words and f" ({words})")
         else:
             ended = _observation(verdict)
-            told = f"Slurm refuses another attempt: {said}" if said else "unwanted since: let be"
+            told = f"Slurm refuses another attempt: {words}" if words else "unwanted since: let be"
             return ended._replace(message=f"{ended.message}; {told}")
         return Observation(JobState.PENDING, again)
 
@@ -269,46 +288,24 @@ class SlurmBackend(Backend):
                 "limit": str(limit),
             },
         )
+        _refuse_away(sections)
         labelled = _nodes(job) > 1
-        return logs.chunk_of(sections, known, tail=tail, labelled=labelled, flush=flush)
+        return logs.chunk_of(sections, known, labelled=labelled, flush=flush)
 
     def evidence(self, job: JobRef) -> Evidence:
-        verdict = judge(job.job_id, _key(job), self._look_at(job))
-        if verdict.state is JobState.CANCELED:
-            return Evidence(reason=verdict.reason)  # no program's doing: its log says nothing
-        found = self._evidence(job, verdict)
-        self._clean([job])
+        self._look_at(job)
+        return self.evidence_of([job])[job.job_id]
+
+    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
+        answer = self._look(jobs)
+        judged = [job for job in jobs if job.job_id not in answer.away]
+        found = aftermath.gather(self.transport, [self._case(job, answer) for job in judged])
+        self._clean(judged)
         return found
 
-    def _evidence(self, job: JobRef, verdict: Verdict) -> Evidence:
-        layout = _layout(job)
-        sections = self.transport.run(
-            "evidence",
-            {
-                "job_dir": layout.job_dir,
-                "job_id": job.job_id,
-                "token": job.identity.token,
-                "name": job.identity.name,
-            },
-        )
-        said = {section.name: section.text for section in sections}
-        labelled = _nodes(job) > 1
-        tail = "\n".join(
-            logs.relabel(said[stream].strip("\n"), labelled=labelled and stream != "batch")
-            for stream in ("batch", "out", "err")
-            if said.get(stream, "").strip()
-        )
-        secrets = [*_secrets_in(said.get("env", "")), *settings.known_secrets()]
-        records = tuple(self.result_records(job)) if labelled else ()
-        return Evidence(
-            exit_code=verdict.exit_code,
-            reason=redact(verdict.reason, secrets),
-            log_tail=redact(tail, secrets),
-            replicas=_ranks(records, _nodes(job)) if records else (),
-        )
-
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        files = self._look_at(job).files.get(job.job_id)
+        # Asked for a job that `observe` has just missed: then what it saw need not be read again.
+        files = self._unknown.pop(job.job_id, None) or self._look_at(job).files.get(job.job_id)
         return sorted(files.records, key=lambda record: record.rank) if files else []
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
@@ -340,18 +337,23 @@ class SlurmBackend(Backend):
 
     def delete_artifacts(self, job: JobRef) -> bool:
         layout = _layout(job)
-        [answer] = self.transport.run(
+        sections = self.transport.run(
             "delete", {"job_dir": layout.job_dir, "results": layout.results}
         )
-        return answer.name == "done"
+        _refuse_away(sections)
+        return _only(sections).name == "done"
 
     def check_path(self, path: str) -> bool:
-        return not self._missing_paths([planning.cluster_path("check_path", path)])
+        asked = planning.cluster_path("check_path", path)
+        sections = self.transport.run("paths", payload=f"{asked}\n".encode())
+        answer = _only(sections)
+        _refuse_denied(answer, asked)
+        return answer.name != "missing"
 
     def list_path(self, path: str) -> list[str]:
-        answer = _only(
-            self.transport.run("list", {"path": planning.cluster_path("list_path", path)})
-        )
+        asked = planning.cluster_path("list_path", path)
+        answer = _only(self.transport.run("list", {"path": asked}))
+        _refuse_denied(answer, asked)
         if answer.name == "missing":
             return []
         if answer.name == "file":
@@ -362,34 +364,40 @@ class SlurmBackend(Backend):
 
     def facts(self) -> Facts:
         """What the cluster has; asked again every ten minutes."""
-        now = time.monotonic()
-        if self._facts is None or now - self._facts[0] > _FACTS_SECONDS:
-            mounts = "\n".join(mount.source for mount in self.cluster.mounts)
-            asked = {"base": self.cluster.base, "mounts": mounts}
-            found = parse_facts(self.transport.run("probe", asked))
-            self._facts = (now, found)
+        if self._facts is None or time.monotonic() - self._facts[0] > _FACTS_SECONDS:
+            self._learn(self.transport.run("probe", self._about_site()))
+        assert self._facts is not None, "just learned"  # noqa: S101 - our own mistake
         return self._facts[1]
 
-    def _check_paths(
-        self, request: JobRequest, staged: planning.Staged, data: planning.Data
-    ) -> None:
-        """Refuse a job whose data, mounts or image file are not there."""
-        asked = dict(data.paths)
-        wanted = {path: where for where, path in asked.items()}
-        wanted |= {mount.source: "mounts" for mount in request.options["mounts"]}
-        if staged.image and staged.image.is_path:
-            wanted[staged.image.path] = "image"
-        missing = self._missing_paths(list(wanted)) if wanted else []
-        if missing:
-            told = "; ".join(f"{wanted[path]}: {path} is not there" for path in missing)
-            raise ValidationError(
-                f"{told}, seen from the login host: correct the path, or stage the data on the "
-                "cluster's shared storage first"
-            )
+    def _learn(self, answer: Sequence[Section]) -> None:
+        self._facts = (time.monotonic(), parse_facts(answer))
 
-    def _missing_paths(self, paths: Sequence[str]) -> list[str]:
-        sections = self.transport.run("paths", payload="".join(f"{p}\n" for p in paths).encode())
-        return [section.words for section in sections if section.name == "missing"]
+    def _about_site(self) -> dict[str, str]:
+        mounts = "\n".join(mount.source for mount in self.cluster.mounts)
+        return {"base": self.cluster.base, "mounts": mounts}
+
+    def _look_around(self, request: JobRequest, paths: Sequence[str]) -> tuple[Facts, list[str]]:
+        """What the cluster has, and which of the paths are missing: all of it in one round trip,
+        or none where everything is known.
+        """
+        asked: dict[str, dict[str, str]] = {}
+        if self._facts is None or time.monotonic() - self._facts[0] > _FACTS_SECONDS:
+            asked["probe"] = self._about_site()
+        about_image = self.images.question(parse_image(request.image) if request.image else None)
+        if about_image:
+            asked["convert_look"] = about_image
+        if paths:
+            asked["paths"] = {}
+        if not asked:
+            return self.facts(), []
+        listed = "".join(f"{path}\n" for path in paths).encode()
+        answers = self.transport.run_together(asked, listed)
+        if "probe" in answers:
+            self._learn(answers["probe"])
+        if about_image:
+            self.images.hear(about_image, answers["convert_look"])
+        found = answers.get("paths", ())
+        return self.facts(), [section.words for section in found if section.name == "missing"]
 
     def _native(
         self, intent: Mapping[str, Any], layout: JobLayout, slurm_id: str
@@ -427,30 +435,30 @@ def _observation(verdict: Verdict) -> Observation:
     )
 
 
-def _ranks(records: Sequence[ResultRecord], nodes: int) -> tuple[ReplicaEvidence, ...]:
-    """Every rank: by its record, or as one that Slurm stopped before it could leave any."""
-    left = {
-        record.rank: ReplicaEvidence(record.rank, record.host, record.exit_code, record.ended_at)
-        for record in records
-    }
-    stopped = "stopped by Slurm together with the others"
-    return tuple(left.get(n) or ReplicaEvidence(n, reason=stopped) for n in range(nodes))
-
-
-def _secrets_in(environment: str) -> list[Secret]:
-    """The values of a staged environment, for redaction."""
-    values = []
-    for word in shlex.split(environment):
-        _, equals, value = word.partition("=")
-        if equals and len(value) >= 6:
-            values.append(Secret(value))
-    return values
+def _why_unjudged(case: aftermath.Case, answer: Answer) -> str:
+    """Why nothing can be said about a job; "" where something can."""
+    if why := answer.away.get(case.job.job_id):
+        return why
+    if case.verdict.state is None and answer.silent:
+        return f"Slurm's accounting does not answer: {answer.silent}"
+    return ""
 
 
 def _only(sections: Sequence[Section]) -> Section:
     if len(sections) != 1:
         raise BackendUnreachableError("the login host gave no answer that makes sense")
     return sections[0]
+
+
+def _refuse_away(sections: Sequence[Section]) -> None:
+    for section in sections:
+        if section.name == "away":
+            raise BackendUnreachableError(f"{section.words} is not there (is it mounted?)")
+
+
+def _refuse_denied(answer: Section, path: str) -> None:
+    if answer.name == "denied":
+        raise PlatformError(f"{path}: permission denied, seen from the login host")
 
 
 def _reached(sections: list[Section]) -> list[Section]:

@@ -36,6 +36,7 @@ def batch_script(
             "gpus": str(shape.gpus_per_node),
             "may_requeue": "yes" if may_requeue else "no",
             "stop_seconds": f"{stop_seconds:g}",
+            "warn_seconds": str(shape.warn_seconds),
         }
     )
     head = "".join(f"#SBATCH {line}\n" for line in directives)
@@ -50,8 +51,8 @@ def task_script(layout: JobLayout, shape: Shape, roles: Sequence[str], directory
     go = f"cd {shlex.quote(directory)} || exit 1\n" if directory else ""
     shim = shlex.join(["/bin/sh", "-c", SHIM, "tao-shim"])
     entrypoint = shlex.quote(f"{layout.job_dir}/{layout.entrypoint}")
-    facts = _assign({"nodes": str(shape.nodes), "roles": " ".join(roles)})
-    return f'#!/bin/sh\n{facts}{_read("task")}{go}exec {shim} "$shell" {entrypoint}\n'
+    words = shlex.join(["set", "--", str(shape.nodes), *roles])
+    return f'#!/bin/sh\n{words}\n{_read("task")}{go}exec {shim} "$1" {entrypoint}\n'
 
 
 def array_script(directives: Iterable[str], folder: str) -> str:

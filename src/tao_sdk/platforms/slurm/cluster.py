@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tao_sdk import settings
 from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.slurm.options import check_mounts
+from tao_sdk.platforms.slurm.options import check_mounts, check_words
 from tao_sdk.platforms.slurm.ssh import Login
 
 _DEFAULT_BASE = "/lustre/fsw/portfolios/edgeai/users/{user}"
@@ -60,8 +60,8 @@ def from_environment() -> Cluster:
         base=check_base(
             settings.lookup("SLURM_BASE_RESULTS_DIR") or _DEFAULT_BASE.format(user=user)
         ),
-        partition=settings.get("SLURM_PARTITION"),
-        account=settings.get("SLURM_ACCOUNT"),
+        partition=_words("SLURM_PARTITION"),
+        account=_words("SLURM_ACCOUNT"),
         mounts=check_mounts("SLURM_CONTAINER_MOUNTS", settings.get("SLURM_CONTAINER_MOUNTS")),
         time_hours=_hours("SLURM_TIME_HOURS"),
         timeout_hours=_hours("SLURM_TIMEOUT_HOURS")
@@ -72,7 +72,7 @@ def from_environment() -> Cluster:
         max_gpus_per_node=_count("SLURM_MAX_GPUS_PER_NODE"),
         requeue=switch("SLURM_USE_REQUEUE"),
         warn_before_limit=switch("SLURM_USE_TIMEOUT"),
-        mail_user=settings.get("SLURM_MAIL_USER"),
+        mail_user=_words("SLURM_MAIL_USER"),
         runtime=_runtime(),
         retries=int(settings.get_seconds("SLURM_MAX_RETRIES")),
         retry_seconds=settings.get_seconds("SLURM_RETRY_SECONDS"),
@@ -125,6 +125,12 @@ def _readable(name: str) -> str:
     if not path.is_file():
         raise CredentialError(f"{name}={text}: there is no such file on this machine")
     return str(path.absolute())
+
+
+def _words(name: str) -> str:
+    """A value for sbatch; "" where there is none."""
+    text = settings.get(name)
+    return check_words(name, text) if text else ""
 
 
 def _hours(name: str) -> float:

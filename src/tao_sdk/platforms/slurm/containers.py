@@ -9,8 +9,11 @@ from tao_sdk.models import Mount
 from tao_sdk.platforms.slurm.images import Image
 from tao_sdk.platforms.slurm.shape import Shape
 
-# Either name of the program; what is exported under the prefix wins over the image's own.
-_APPTAINER = "apptainer=$(command -v apptainer || command -v singularity)\n"
+# Found before the job's own PATH counts. Apptainer has two names.
+_PROGRAM = {
+    "enroot": "program=$(command -v enroot)\n",
+    "apptainer": "program=$(command -v apptainer || command -v singularity)\n",
+}
 
 
 def all_mounts(site: Sequence[Mount], asked: Sequence[Mount], base: str) -> list[Mount]:
@@ -42,7 +45,6 @@ def run_tasks(
     are the variables that win over the image's own.
     """
     srun = [
-        "srun",
         "--kill-on-bad-exit=1",
         f"--nodes={shape.nodes}",
         f"--ntasks={shape.nodes}",
@@ -56,23 +58,22 @@ def run_tasks(
     inner = ["/bin/sh", task]
     before = given = ""
     if image is not None and runtime != "none":
-        before = _image_lines(runtime, image, cached)
-    words = f'{shlex.join(srun)} --output="$logs/main.out" --error="$logs/main.err"'
+        before = _image_lines(runtime, image, cached) + _PROGRAM.get(runtime, "")
+    # The words of `run_tasks`: srun itself, the folder of logs, the image, the runtime's program.
+    words = f'"$1" {shlex.join(srun)} --output="$2/main.out" --error="$2/main.err"'
     if image is None or runtime == "none":
         run = f"{words} {shlex.join(inner)}"
     elif runtime == "pyxis":
         options = [f"--container-mounts={','.join(_pyxis_mount(m) for m in mounts)}"]
         if names:
             options.append(f"--container-env={','.join(names)}")
-        run = f'{words} --container-image="$image" {shlex.join(options)} {shlex.join(inner)}'
+        run = f'{words} --container-image="$3" {shlex.join(options)} {shlex.join(inner)}'
     elif runtime == "enroot":
-        run = f'{words} {shlex.join(_enroot(mounts, names))} "$image" {shlex.join(inner)}'
+        run = f'{words} "$4" {shlex.join(_enroot(mounts, names))} "$3" {shlex.join(inner)}'
     else:
-        before += _APPTAINER
-        given = (
-            f'  for name in {shlex.join(names)}; do export "APPTAINERENV_$name=${{!name}}"; done\n'
-        )
-        run = f'{words} "$apptainer" {shlex.join(_apptainer(mounts))} "$image" {shlex.join(inner)}'
+        # What is exported under the prefix wins over the image's own.
+        given = "".join(f'  export APPTAINERENV_{name}="${name}"\n' for name in names)
+        run = f'{words} "$4" {shlex.join(_apptainer(mounts))} "$3" {shlex.join(inner)}'
     # exec: the shell waits for srun itself, whose exit code is the tasks'.
     return f"{before}run_tasks() {{\n{given}  exec {run}\n}}\n"
 
@@ -94,7 +95,7 @@ def _pyxis_mount(mount: Mount) -> str:
 
 
 def _enroot(mounts: Iterable[Mount], names: Sequence[str]) -> list[str]:
-    words = ["enroot", "start"]
+    words = ["start"]
     for mount in mounts:
         mode = ",ro" if mount.read_only else ""
         words += ["--mount", f"{mount.source}:{mount.target}:x-create=auto,bind{mode}"]

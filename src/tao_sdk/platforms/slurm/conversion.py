@@ -81,7 +81,7 @@ def from_environment(cluster: Cluster) -> Conversions:
         partition=check_words(
             "SLURM_CONVERSION_PARTITION", settings.get("SLURM_CONVERSION_PARTITION")
         ),
-        account=cluster.account and check_words("SLURM_ACCOUNT", cluster.account),
+        account=cluster.account,
         minutes=_positive("SLURM_CONVERSION_TIMEOUT_MINUTES"),
         memory_gb=math.ceil(_positive("SLURM_CONVERSION_MEMORY_GB")),
         required=switch("SLURM_REQUIRE_SQSH"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tao_sdk.errors import PlatformError, ValidationError
+from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
 from tao_sdk.platforms.slurm.remote import Section
 
 
@@ -29,6 +29,10 @@ def parse_facts(sections: Iterable[Section]) -> Facts:
     """Read the probe's answer."""
     said = {section.name: section.text.strip() for section in sections}
     programs = frozenset(said["programs"].split())
+    if "sbatch" in programs and not said["cluster"]:
+        raise BackendUnreachableError(
+            "the controller of Slurm does not answer (scontrol show config): try again later"
+        )
     if "sbatch" not in programs:
         raise PlatformError(
             "the login host has no sbatch: it is not a login host of a Slurm cluster, or Slurm is "

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tao_sdk.errors import (
@@ -23,6 +23,7 @@ from tao_sdk.platforms.slurm.conversion import FailedConversion, Listener
 from tao_sdk.platforms.slurm.facts import Facts
 from tao_sdk.platforms.slurm.images import Image
 from tao_sdk.platforms.slurm.planning import Staged
+from tao_sdk.platforms.slurm.remote import Section
 from tao_sdk.platforms.slurm.ssh import SshTransport
 
 _log = logging.getLogger("tao_sdk.slurm")
@@ -81,6 +82,7 @@ class ImageCache:
         self._used = switch("SLURM_USE_SQSH")
         self._converter = conversion.Converter(transport, self.rules, listener)
         self._told: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
+        self._heard: dict[str, Section] = {}
         self._ready: dict[str, float] = {}
         self._decided: dict[str, _Decision] = {}
 
@@ -90,6 +92,20 @@ class ImageCache:
         return self.rules.cache if self._used else ""
 
     # ------------------------------------------------------------------ planning
+
+    def question(self, image: Image | None) -> dict[str, str] | None:
+        """What the program `convert_look` is to be asked before a plan; None for nothing."""
+        if image is None or image.is_path or not self.folder:
+            return None
+        cached = f"{self.folder}/{image.cache_name}"
+        since, _ = self._told.get((image.text, cached), (-math.inf, ()))
+        if time.monotonic() - since <= _REMEMBER_SECONDS:
+            return None
+        return {"cached": cached, "folder": self.rules.cache}
+
+    def hear(self, question: Mapping[str, str], answer: Sequence[Section]) -> None:
+        """The answer to a question: `notes` need not ask again."""
+        self._heard[question["cached"]] = _last(answer)
 
     def notes(self, staged: Staged, facts: Facts) -> tuple[str, ...]:
         """What a plan says about its image. Looks, never creates."""
@@ -110,6 +126,7 @@ class ImageCache:
             state, words = self._state_of(cached)
             again = self._is_wanted_again(image)
             if state == "ready" and not again:
+                self._ready[cached] = time.monotonic()
                 return _age_note(image, cached, int(words))
             found.append(self._conversion_note(image, staged, words, again=again, state=state))
             if facts.partitions and self.rules.partition not in facts.partitions:
@@ -141,12 +158,11 @@ class ImageCache:
         )
 
     def _state_of(self, cached: str) -> tuple[str, str]:
-        answers = self._transport.run(
-            "convert_look", {"cached": cached, "folder": self.rules.cache}
-        )
-        if not answers:
-            raise BackendUnreachableError("the login host gave no answer that makes sense")
-        return answers[-1].name, answers[-1].words
+        heard = self._heard.pop(cached, None)
+        if heard is None:
+            question = {"cached": cached, "folder": self.rules.cache}
+            heard = _last(self._transport.run("convert_look", question))
+        return heard.name, heard.words
 
     def _is_wanted_again(self, image: Image) -> bool:
         return image.is_latest and self.rules.latest_again
@@ -267,3 +283,9 @@ def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
         f"image {image.text} was converted {days} days ago; should its tag name something newer "
         f"now, remove {cached}, or give the image by digest (name@sha256:…)",
     )
+
+
+def _last(answer: Sequence[Section]) -> Section:
+    if not answer:
+        raise BackendUnreachableError("the login host gave no answer that makes sense")
+    return answer[-1]

@@ -12,7 +12,7 @@ from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
 
 # What Slurm's own words are made of. Nothing here can end a directive or begin another.
 _WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:;@+*/&|()\[\]=?%!-]*")
-_EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=\S[^\n\r]*)?")
+_EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=\S+)?")
 _PATH = re.compile(r"/[A-Za-z0-9_./+@=-]*")
 
 # Settled by us: a second value would make two truths of one.
@@ -54,6 +54,15 @@ PROTECTED = frozenset(
         "mem",
         "exclusive",
         "wait-all-nodes",
+        "wait",
+        "test-only",
+        "clusters",
+        "export-file",
+        "get-user-env",
+        "gpus-per-task",
+        "gpus-per-socket",
+        "uid",
+        "gid",
     ]
 )
 
@@ -116,20 +125,52 @@ def _check_mount(where: str, value: Any) -> Mount:
     return mount
 
 
+# What another component of a heterogeneous job has of its own.
+_OF_COMPONENTS = frozenset(
+    [
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "gres",
+        "gpus",
+        "gpus-per-node",
+        "gpus-per-task",
+        "cpus-per-task",
+        "partition",
+        "account",
+        "qos",
+        "constraint",
+        "nodelist",
+        "exclude",
+        "mem",
+        "exclusive",
+    ]
+)
+_NEXT_COMPONENT = "hetjob"
+
+
 def _check_extras(where: str, value: Any) -> tuple[str, ...]:
+    protected = PROTECTED
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValidationError(f"{where}: expected a list such as ['--switches=1', '--spread-job']")
     found = []
     for number, item in enumerate(value):
         text = check_text(f"{where}[{number}]", item).removeprefix("#SBATCH ").strip()
+        if text == _NEXT_COMPONENT:
+            protected = PROTECTED - _OF_COMPONENTS
+            found.append(text)
+            continue
         match = _EXTRA.fullmatch(text)
         if not match:
             raise ValidationError(
-                f"{where}[{number}]: {item!r} is not an sbatch option like --name=value"
+                f"{where}[{number}]: {item!r} is not one sbatch option like --name=value, without "
+                "spaces"
             )
-        if match[1] in PROTECTED:
+        # sbatch takes any beginning of a name for the whole of it.
+        if meant := [name for name in sorted(protected) if name.startswith(match[1])]:
             raise ValidationError(
-                f"{where}[{number}]: --{match[1]} is set by the SDK; use the keyword for it"
+                f"{where}[{number}]: --{meant[0]} is the SDK's own; use a keyword of create_job "
+                "if there is one for it"
             )
         found.append(text)
     return tuple(found)
@@ -186,7 +227,13 @@ OPTIONS = (
         _check_roles,
     ),
     Option("container_workdir", "working directory; default: the image's", check_text),
-    Option("sbatch_extra", "further sbatch options, verbatim: ['--switches=1']", _check_extras, ()),
+    Option(
+        "sbatch_extra",
+        "further sbatch options, verbatim: ['--switches=1']; after 'hetjob' come those of another "
+        "component",
+        _check_extras,
+        (),
+    ),
     Option(
         "backend_details",
         "{'backend_type': 'slurm', 'partition': …, 'cluster_name': …}",

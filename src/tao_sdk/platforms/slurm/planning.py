@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tao_sdk import settings
@@ -229,6 +229,26 @@ class Data(NamedTuple):
     paths: tuple[tuple[str, str], ...] = ()
     """(where it was asked for, path on the cluster): must be there before the launch."""
     remote: tuple[str, ...] = ()
+
+
+def paths_of(request: JobRequest, data: Data) -> dict[str, str]:
+    """Everything of the cluster that a job wants to find, and where it was asked for."""
+    wanted = {path: where for where, path in data.paths}
+    wanted |= {mount.source: "mounts" for mount in request.options["mounts"]}
+    image = parse_image(request.image) if request.image else None
+    if image and image.is_path:
+        wanted[image.path] = "image"
+    return wanted
+
+
+def refuse_missing(wanted: Mapping[str, str], missing: Sequence[str]) -> None:
+    """Refuse a job whose data, mounts or image file are not there."""
+    if missing:
+        told = "; ".join(f"{wanted[path]}: {path} is not there" for path in missing)
+        raise ValidationError(
+            f"{told}, seen from the login host: correct the path, or stage the data on the "
+            "cluster's shared storage first"
+        )
 
 
 def data_of(request: JobRequest) -> Data:

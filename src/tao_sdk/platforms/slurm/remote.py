@@ -18,6 +18,9 @@ from typing import NamedTuple
 _PROGRAMS = Path(__file__).parent / "programs"
 END = "end-of-answer"
 """The name of the last section, which says that the answer is whole."""
+_NEXT = "next-program"
+Asked = tuple[str, Mapping[str, str]]
+"""A program by name, and its variables."""
 
 
 class Section(NamedTuple):
@@ -64,15 +67,31 @@ class Call(NamedTuple):
         return found[1:-1]
 
 
-def call(program: str, variables: Mapping[str, str]) -> Call:
-    """A program of ours with its variables."""
+def call(*asked: Asked) -> Call:
+    """Programs of ours with their variables, one after the other in one round trip."""
     nonce = secrets.token_hex(8)
-    assigned = "".join(
-        f"{name}={shlex.quote(value)}\n" for name, value in {"nonce": nonce, **variables}.items()
+    # Each in a shell of its own, so that a program may stop early and the rest is said all the
+    # same.
+    runs = f"mark {_NEXT}\n".join(
+        f"(\n{_assigned(variables)}{_read(program)}\n)\n" for program, variables in asked
     )
-    # In a shell of its own, so that a program may stop early and the end is said all the same.
-    source = f"{assigned}{_read('prelude')}(\n{_read(program)}\n)\nmark {END}\n"
+    source = f"{_assigned({'nonce': nonce})}{_read('prelude')}{runs}mark {END}\n"
     return Call(nonce, source.encode())
+
+
+def by_program(sections: Iterable[Section]) -> list[list[Section]]:
+    """The sections of each of the programs that were asked together."""
+    answers: list[list[Section]] = [[]]
+    for section in sections:
+        if section.name == _NEXT:
+            answers.append([])
+        else:
+            answers[-1].append(section)
+    return answers
+
+
+def _assigned(variables: Mapping[str, str]) -> str:
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 def table(rows: Iterable[Iterable[str]]) -> bytes:

@@ -59,6 +59,10 @@ def _cpus(nodes: int, gpus: int, cluster: Cluster) -> int:
     return cluster.cpus_per_task
 
 
+# sbatch takes no more.
+_LONGEST_WARNING = 65_535
+
+
 def _warning(hours: float, cluster: Cluster, *, own: bool) -> int:
     """Seconds between the warning and the end of the wall time."""
     if not cluster.warn_before_limit:
@@ -67,7 +71,7 @@ def _warning(hours: float, cluster: Cluster, *, own: bool) -> int:
     warned = None if own else cluster.timeout_hours
     if warned is None:
         warned = max(_SHORTEST_HOURS, hours - _LEAD_HOURS)
-    return max(0, round((hours - warned) * 3600))
+    return max(0, min(round((hours - warned) * 3600), _LONGEST_WARNING))
 
 
 def check_wall_time(partitions: str, minutes: int, known: dict[str, int | None]) -> None:

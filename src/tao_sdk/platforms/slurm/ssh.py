@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import subprocess
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.slurm.remote import Call, Section, call
+from tao_sdk.platforms.slurm.remote import Call, Section, by_program, call
 from tao_sdk.platforms.slurm.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.ssh_control import control_folder, control_path
 
@@ -114,11 +115,25 @@ class SshTransport:
         tried on the next host.
         """
         self.calls.record(program)
-        sent = call(program, variables or {})
+        sent = call((program, variables or {}))
         return self._first_answer(
             lambda host, folder: self._run_on(host, folder, sent, payload, seconds),
             repeatable=repeatable,
         )
+
+    def run_together(
+        self, asked: Mapping[str, Mapping[str, str]], payload: bytes = b""
+    ) -> dict[str, list[Section]]:
+        """Run repeatable programs of ours, given with their variables, in one round trip.
+
+        The payload is for the last of them.
+        """
+        self.calls.record("+".join(asked))
+        sent = call(*asked.items())
+        sections = self._first_answer(
+            lambda host, folder: self._run_on(host, folder, sent, payload, _QUICK_SECONDS)
+        )
+        return dict(zip(asked, by_program(sections), strict=True))
 
     @contextlib.contextmanager
     def stream(
@@ -135,7 +150,7 @@ class SshTransport:
         it is cut off, `BackendUnreachableError` is raised, and what has been read is right.
         """
         self.calls.record(program)
-        sent = call(program, variables or {})
+        sent = call((program, variables or {}))
         with self._channels, contextlib.ExitStack() as opened:
             yield self._first_answer(
                 lambda host, folder: opened.enter_context(
@@ -234,7 +249,8 @@ class SshTransport:
     def _leave(self, host: str, folder: Path) -> None:
         """Give up a session that does not answer, so that the next call opens another."""
         if not self.login.reuse_only:
-            self._control(host, folder, "exit")
+            # Not "exit", which would end what other processes are doing in it.
+            self._control(host, folder, "stop")
 
     def _control(self, host: str, folder: Path, what: str) -> int | None:
         """Ask or tell the shared session; None when it does not answer."""
@@ -272,36 +288,37 @@ _NO_SESSION = (
     "there is no open session, and SLURM_SSH_REUSE_ONLY forbids to open one: log in by hand first "
     "(ssh -M {user}@{host}, with a ControlPath in your configuration)"
 )
-# What ssh says when it has not reached the host, and what to do about it. Anything else may have
-# happened after the program had begun.
+# The lines in which ssh itself says that it has not reached the host, and what to do about it.
+# Anything else, words of login scripts included, may come after the program has begun.
 _HINTS = (
     (
-        "Host key verification failed",
+        r"Host key verification failed\.?",
         "its host key is not known, or has changed: compare the fingerprint with your site's and "
         "add it to known_hosts (ssh {user}@{host}, once, by hand)",
     ),
-    ("UNPROTECTED PRIVATE KEY", "the private key can be read by others: chmod 600 {key}"),
+    (r".*UNPROTECTED PRIVATE KEY.*", "the private key can be read by others: chmod 600 {key}"),
     (
-        "Permission denied",
+        r"\S+: Permission denied \([\w,-]+\)\.?",
         "it refuses the login of {user}: set SSH_KEY_PATH to the private key whose public half is "
         "in ~/.ssh/authorized_keys there, or load the key into an agent (SSH_AUTH_SOCK); try: "
         "ssh -o BatchMode=yes {user}@{host} true",
     ),
-    ("Could not resolve hostname", "no such host: check SLURM_HOSTNAME"),
-    ("Connection refused", "nobody answers at its ssh port"),
-    ("Connection timed out", "it does not answer"),
-    ("Operation timed out", "it does not answer"),
-    ("No route to host", "there is no route to it"),
-    ("Network is unreachable", "the network is down"),
-    ("kex_exchange_identification", "it closed the connection before the login"),
+    (r"ssh: Could not resolve hostname .*", "no such host: check SLURM_HOSTNAME"),
+    (r"ssh: connect to host .*: Connection refused", "nobody answers at its ssh port"),
+    (r"ssh: connect to host .*: (Connection|Operation) timed out", "it does not answer"),
+    (r"Connection timed out during banner exchange", "it does not answer"),
+    (r"ssh: connect to host .*: No route to host", "there is no route to it"),
+    (r"ssh: connect to host .*: Network is unreachable", "the network is down"),
+    (r"kex_exchange_identification: .*", "it closed the connection before the login"),
 )
 
 
 def _hint(complaint: str, login: Login, host: str) -> str | None:
     """Why the host was not reached; None when it may have been."""
     name = host.partition(":")[0]
-    for words, meaning in _HINTS:
-        if words in complaint:
+    lines = [line.strip() for line in complaint.splitlines()]
+    for pattern, meaning in _HINTS:
+        if any(re.fullmatch(pattern, line) for line in lines):
             return meaning.format(user=login.user, host=name, key=login.key or "~/.ssh/…")
     return None
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from tao_sdk.models import JobState
-from tao_sdk.platforms.slurm.answers import ALIVE, Answer, Claim, Ended, JobFiles, QueueRow
+from tao_sdk.platforms.slurm.answers import ENDED, Answer, Claim, Ended, JobFiles, QueueRow
+from tao_sdk.result_record import first_failure
 
 _Row = TypeVar("_Row", QueueRow, Ended)
 _MAPPED = {
@@ -16,6 +17,7 @@ _MAPPED = {
     "RESIZING": JobState.PENDING,
     "REQUEUED": JobState.PENDING,
     "REQUEUE_HOLD": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
     "REQUEUE_FED": JobState.PENDING,
     "SPECIAL_EXIT": JobState.PENDING,
     "RUNNING": JobState.RUNNING,
@@ -72,6 +74,7 @@ _REASONS = {
 _HELD = {
     "REQUEUE_HOLD": "requeued and held: scontrol release it",
     "SPECIAL_EXIT": "requeued in a special state and held: scontrol release it",
+    "RESV_DEL_HOLD": "held, because its reservation was deleted: scontrol release it",
 }
 
 # Ends that leave no exit code of the program.
@@ -102,7 +105,7 @@ def judge(job_id: str, key: str, answer: Answer) -> Verdict:
     """What is known about one job. `key` is the id under which it was submitted first."""
     name = f"tao-job-{job_id}"
     rows = [*answer.queue.get(name, ()), *_tasks(answer.queue, key)]
-    alive = [row for row in rows if row.state in ALIVE]
+    alive = [row for row in rows if row.state not in ENDED]
     if alive:
         return _in_queue(alive[-1])
     files = answer.files.get(job_id)
@@ -126,12 +129,14 @@ def _tasks(rows: Mapping[str, list[_Row]], id_: str) -> list[_Row]:
 
 
 def _in_queue(row: QueueRow) -> Verdict:
-    state = _MAPPED[row.state]
+    # A state that we do not know: with nodes of its own it is likely to run.
+    state = _MAPPED.get(row.state, JobState.RUNNING if row.nodes else JobState.PENDING)
     message = ""
     if state is JobState.PENDING:
         message = _why_waiting(row)
     elif state is JobState.RUNNING:
-        what = "ending" if row.state == "COMPLETING" else "running"
+        what = "running" if row.state in _MAPPED else row.state
+        what = "ending" if row.state == "COMPLETING" else what
         message = f"{what} on {row.nodes}" if row.nodes else what
     elif state is JobState.PAUSED:
         message = f"{row.state.lower()} on {row.nodes}"
@@ -143,6 +148,8 @@ def _why_waiting(row: QueueRow) -> str:
         return f"its nodes are being prepared ({row.nodes})"
     if row.state in _HELD:
         return f"{_HELD[row.state]} ({row.state})"
+    if row.state not in _MAPPED:
+        return f"in Slurm's state {row.state} ({row.reason})"
     reason = row.reason.strip("()").split(",")[0]
     known = _REASONS.get(reason)
     message = f"{known} ({reason})" if known else f"waiting: {row.reason}"
@@ -153,7 +160,7 @@ def _why_waiting(row: QueueRow) -> str:
 
 def _ended(ended: Ended | None, files: JobFiles, slurm_id: str) -> Verdict:
     mine = [claim for claim in files.claims if claim.owner == slurm_id]
-    if ended is None or ended.state in ALIVE:
+    if ended is None or ended.state not in ENDED:
         # The queue does not have it, so it has ended: accounting lags, or has lost it. What the
         # batch script left tells how; without it, whoever asks later may be told.
         last = max(mine, default=None)
@@ -180,8 +187,10 @@ def _by_claim(claim: Claim, slurm_id: str) -> Ended:
 
 
 def _judged(ended: Ended, files: JobFiles, claim: Claim | None, source: str) -> Verdict:
-    state = _MAPPED.get(ended.state, JobState.ERROR)
+    state = _MAPPED[ended.state]
     code = _code(ended, claim)
+    if claim is not None and code == claim.exit_code and (first := first_failure(files.records)):
+        code = first.exit_code  # srun gives the greatest, which is that of the ranks it stopped
     # Slurm warns before it ends a job: one that then stops by itself has met the limit as well.
     at_limit = ended.state == "TIMEOUT" or (
         ended.state == "FAILED" and claim is not None and claim.at_limit

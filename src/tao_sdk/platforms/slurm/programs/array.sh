@@ -1,3 +1,10 @@
+# The submitter may have given the array up, when sbatch seemed to have failed. Whoever is first
+# decides, by a link, which comes into being together with its word.
+ln -sn "$SLURM_ARRAY_JOB_ID" "$folder/decided" 2>/dev/null
+if [ "$(readlink "$folder/decided")" = withdrawn ]; then
+  echo "tao-sdk: this array was withdrawn: leaving" >&2
+  exit 0
+fi
 job_dir=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" "$folder/list")
 job_id=${job_dir##*/}
 # What Slurm says about a task lies with the array; the job's own folder shows it, too.

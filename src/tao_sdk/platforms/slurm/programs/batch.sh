@@ -6,11 +6,15 @@ logs=$job_dir/slurm-logs/tao-job-$job_id-$slurm_id
 # Each attempt claims its number first. A second copy of a submission (sbatch had worked, its
 # answer was lost) or one that was given up finds the claim taken, and leaves.
 claim=$job_dir/claims/$token.${TAO_SUBMISSION:-1}.${SLURM_RESTART_COUNT:-0}
-if ! mkdir "$claim" 2>/dev/null && [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
-  echo "tao-sdk: this job was withdrawn, or another copy of it has begun: leaving" >&2
-  exit 0
+if ! said=$(mkdir "$claim" 2>&1) && [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
+  if [ -d "$claim" ]; then
+    echo "tao-sdk: this job was withdrawn, or another copy of it has begun: leaving" >&2
+    exit 0
+  fi
+  echo "tao-sdk: the job's folder cannot be written to: $said" >&2
+  exit 73
 fi
-echo "$slurm_id" > "$claim/owner"
+if ! echo "$slurm_id" > "$claim/owner"; then rmdir "$claim"; exit 73; fi
 
 leave_canceled() { # by Slurm's word, too
   : > "$job_dir/canceled"; : > "$claim/canceled"
@@ -25,8 +29,12 @@ heard=; limit=; force=; ended=
 at_limit() {
   heard=1; limit=1; : > "$claim/walltime"
   scancel --signal=URG "$slurm_id"
-  left=$(($(date -d "$(squeue -h -j "$slurm_id" -o %e)" +%s) - $(date +%s)))
-  force_in "$((left > 120 ? left - 60 : left / 2))"
+  left=$warn_seconds
+  # The true end, where the controller can be asked.
+  if end=$(squeue -h -j "$slurm_id" -o %e) && end=$(date -d "${end:-never}" +%s); then
+    left=$((end - $(date +%s)))
+  fi
+  force_in "$((left > 120 ? left - 60 : left > 0 ? left / 2 : 0))"
 }
 # Told by a person to stop: time to save, then force.
 at_cancel() {
@@ -62,23 +70,28 @@ size() { if [ -f "$1" ]; then wc -c < "$1"; else echo 0; fi; }
 echo "$(size "$logs/main.out") $(size "$logs/main.err")" \
   "$(size "$job_dir/slurm-logs/batch-$slurm_id.err")" > "$claim/log_starts"
 
-# In a shell of its own: what the job calls its variables is no concern of this script.
+# What the job calls its variables is no concern of ours, nor ours of the job: so its environment
+# comes last, into a shell of its own, where everything of ours is a numbered word.
+attempt=$(ls "$job_dir/claims" | grep -c "^$token\.[0-9]*\.[0-9]*$")
+# By control groups Slurm signals the task alone, otherwise every process of it. SIGTERM would end
+# the step: SIGURG is passed on as one.
+case $(scontrol show config | sed -n 's/^ProctrackType *= *//p') in
+  proctrack/linuxproc|proctrack/pgid) signals=urg;;
+  *) signals=task;;
+esac
+first_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 (
+  set -- "$job_id" "$results_root" "$attempt" "$signals" "$nodes" "$gpus" "$first_node" \
+    "$(command -v srun)" "$logs" "$image" "$program"
   . "$environment"
-  export TAO_JOB_ID=$job_id TAO_RESULTS_ROOT=$results_root TAO_API_RESULTS_DIR=$results_root
-  export TAO_ATTEMPT=$(($(ls "$job_dir/claims" | grep -c "^$token\.[0-9]*\.[0-9]*$")))
-  # By control groups Slurm signals the task alone, otherwise every process of it. SIGTERM would
-  # end the step: SIGURG is passed on as one.
-  case $(scontrol show config | sed -n 's/^ProctrackType *= *//p') in
-    proctrack/linuxproc|proctrack/pgid) export TAO_GROUP_SIGNALS=urg;;
-    *) export TAO_GROUP_SIGNALS=task;;
-  esac
-  if [ "$nodes" -gt 1 ]; then
-    export WORLD_SIZE=$nodes NNODES=$nodes NUM_GPU_PER_NODE=$gpus NPROC_PER_NODE=$gpus
-    export MASTER_PORT=${MASTER_PORT:-29500}
-    export MASTER_ADDR=${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}
+  export TAO_JOB_ID=$1 TAO_RESULTS_ROOT=$2 TAO_API_RESULTS_DIR=$2 TAO_ATTEMPT=$3
+  export TAO_GROUP_SIGNALS=$4
+  if [ "$5" -gt 1 ]; then
+    export WORLD_SIZE=$5 NNODES=$5 NUM_GPU_PER_NODE=$6 NPROC_PER_NODE=$6
+    export MASTER_PORT=${MASTER_PORT:-29500} MASTER_ADDR=${MASTER_ADDR:-$7}
   fi
-  run_tasks
+  shift 7
+  run_tasks "$@"
 ) &
 tasks=$!
 # A signal interrupts `wait`, which then has to be repeated for the true exit code.

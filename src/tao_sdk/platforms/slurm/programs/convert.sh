@@ -74,9 +74,10 @@ if ! mv -T "$new" "$lock" 2>/dev/null; then rm -rf "$new"; generation=; begun_el
 # Whoever finds a file takes it for the image.
 valid || rm -f "$cached"
 generation=$nonce
-if job=$(sbatch --parsable "$lock/script" 2>"$lock/said"); then
-  job=${job%%;*}; echo "$job" > "$lock/job"
-  mark converting "$nonce $job PENDING 0 0"
+mask=$(umask)
+if hand_over "$lock/said" "$lock/script"; then
+  echo "$id" > "$lock/job"
+  mark converting "$nonce $id PENDING 0 0"
 else
   mark refused; cat "$lock/said"
 fi

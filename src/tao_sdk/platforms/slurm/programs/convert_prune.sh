@@ -15,7 +15,7 @@ scripts() {
 if ! named=$(scripts 2>/dev/null); then mark unsure; exit; fi
 used=$(printf '%s\n' "$named" | while IFS= read -r script; do cat "$script" 2>/dev/null; done)
 now=$(date +%s)
-find . -maxdepth 1 -type f -user "$me" -name '*-????????????.sqsh*' -printf '%A@ %T@ %s %f\n' |
+find . -maxdepth 1 -type f -user "$me" -regextype posix-extended -regex '.*-[0-9a-f]{12}\.sqsh.*' -printf '%A@ %T@ %s %f\n' |
 while read -r read_at made_at size file; do
   newest=${read_at%.*}; [ "$newest" -ge "${made_at%.*}" ] || newest=${made_at%.*}
   case $file in

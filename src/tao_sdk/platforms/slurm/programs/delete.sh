@@ -1,3 +1,6 @@
 # Remove what a job left.
+# Where the shared folder is not mounted nothing is there, and nothing is gone.
+jobs=${job_dir%/*}
+[ -d "$jobs" ] || { mark away "$jobs"; exit; }
 rm -rf -- "$job_dir" "$results"
 if [ -e "$job_dir" ] || [ -e "$results" ]; then mark failed; else mark done; fi

@@ -11,7 +11,7 @@ gone=$(
   { printf '%s\n' "$queue"; echo; printf '%s\n' "$table"; } | awk '
     BEGIN { FS = "|" }
     !jobs && $0 == "" { jobs = 1; FS = "[ \t]+"; next }
-    !jobs && $2 ~ /^(PENDING|RUNNING|CONFIGURING|COMPLETING|SUSPENDED|STOPPED|RESIZING|REQUEUED|REQUEUE_HOLD|REQUEUE_FED|SPECIAL_EXIT|SIGNALING|STAGE_OUT)$/ {
+    !jobs && $2 !~ /^(BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|REVOKED|TIMEOUT)$/ {
       if ($6 ~ /^tao-array-/) alive[$1] = 1; else alive[$6] = 1
       next
     }
@@ -56,11 +56,19 @@ END
 mark end-of-jobs
 [ -n "$ids" ] || exit
 mark accounting
-if sacct -X -n -P -j "${ids#,}" -o JobID,JobName,State,ExitCode,Start,End,NodeList 2>/dev/null; then
+# An array by its own number: of tasks that never began accounting has one line for all.
+ids=$(printf '%s\n' "${ids#,}" | tr , '\n' | sed 's/_.*//' | sort -u | tr '\n' ,)
+if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,Start,End,NodeList 2>&1); then
+  printf '%s\n' "$told"
   # Accounting lags behind the controller, which matters where the job itself left no word.
-  for id in $unsure; do
-    mark controller; scontrol -o show job "$id" 2>/dev/null
-  done
+  set -- $unsure
+  if [ $# -gt 20 ]; then
+    mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
+  else
+    for id; do mark controller; scontrol -o show job "$id" 2>/dev/null; done
+  fi
 else
+  # A cluster without accounting is one thing, accounting that is away for the moment another.
+  case $told in *disabled*|*'not found'*) ;; *) mark silent $told;; esac
   mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
 fi

@@ -1,4 +1,5 @@
 # Every answer is framed by a word that nobody else prints: what login scripts say is left out.
+their_locale=${LC_ALL-}
 LC_ALL=C; export LC_ALL
 mark() { printf '\n@%s %s\n' "$nonce" "$*"; }
 # A shell that is not a login shell may not know where the cluster keeps Slurm.
@@ -7,6 +8,36 @@ if ! command -v squeue >/dev/null 2>&1; then
   PATH=$PATH:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/cm/shared/apps/slurm/current/bin
   export PATH
 fi
+# A plan says everything that sbatch is told: what login scripts set here would win over it.
+for setting in SLURM_CLUSTERS SLURM_HINT SLURM_TIME_FORMAT \
+  $(env | grep -oE '^(SBATCH|SQUEUE|SACCT|SCANCEL)_[A-Z_]+'); do unset "$setting"; done
 me=$(id -un)
 cluster_name() { scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= *//p'; }
+# Is there a folder on the way to this path that we may not look into?
+hidden() {
+  above=$1
+  while [ ! -d "${above:-/}" ]; do
+    case $above in */*) above=${above%/*};; *) return 1;; esac
+  done
+  [ ! -x "${above:-/}" ]
+}
+# Hand a script to Slurm, which lets the job inherit what is here: so with the user's own `mask` and
+# locale. `id` becomes what looks like one, because a site may have put words of its own around
+# sbatch; without any it is empty, and the answer is no.
+hand_over() { # a file for what sbatch complains of, then words for sbatch
+  said_in=$1; shift
+  id=$(
+    umask "$mask"
+    if [ -n "$their_locale" ]; then LC_ALL=$their_locale; else unset LC_ALL; fi
+    sbatch --parsable "$@" 2>"$said_in"
+  )
+  id=$(printf '%s\n' "$id" | sed -n 's/^\([0-9][0-9]*\)\(;[^ ]*\)\{0,1\}$/\1/p' | tail -n 1)
+  [ -n "$id" ]
+}
+# No submission of this number will ever run: whatever Slurm may have of it finds the claim taken.
+# False when one has begun.
+withdraw() { # number
+  mkdir -p "$job_dir/claims" && mkdir "$job_dir/claims/$token.$1.0" 2>/dev/null || return
+  echo withdrawn > "$job_dir/claims/$token.$1.0/owner"
+}
 mark begin

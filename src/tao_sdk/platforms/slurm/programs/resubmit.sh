@@ -6,7 +6,11 @@ script=$job_dir/sbatch/job_$job_id.sbatch
 right=$job_dir/claims/$token.$number.sbatch
 note() { echo "$number $1 $cause $exclude" >> "$job_dir/submissions"; }
 [ ! -e "$job_dir/unwanted" ] || { mark unwanted; exit; }
-if ! mkdir "$right" 2>/dev/null; then
+if [ "$(cat "$job_dir/claims/$token.$number.0/owner" 2>/dev/null)" = withdrawn ]; then
+  mark refused; cat "$job_dir/sbatch/said"; exit
+fi
+if ! said=$(mkdir "$right" 2>&1); then
+  [ -d "$right" ] || { mark refused; printf '%s\n' "$said"; exit; }
   if grep -q "^$number " "$job_dir/submissions" || [ -z "$(find "$right" -maxdepth 0 -mmin +2)" ]; then
     mark busy; exit
   fi
@@ -20,22 +24,25 @@ fi
 # Somebody who wants certain nodes gets them, bad ones included.
 own=$(sed -n 's/^#SBATCH --exclude=//p' "$script")
 ! grep -q '^#SBATCH --nodelist=' "$script" || exclude=
-hand_over() {
-  set -- --parsable "--export=ALL,TAO_SUBMISSION=$number" "--begin=now+$pause" \
+again() {
+  hand_over "$job_dir/sbatch/said" "--export=ALL,TAO_SUBMISSION=$number" "--begin=now+$pause" \
     ${exclude:+"--exclude=${own:+$own,}$exclude"} "$script"
-  answer=$(umask "$mask"; sbatch "$@" 2>"$job_dir/sbatch/said")
 }
-# Then nobody knows whether the controller has it: the right stays taken until somebody finds out.
-in_doubt() { grep -qE 'Socket timed out|Unable to contact|Connection refused' "$job_dir/sbatch/said"; }
-if ! hand_over && ! in_doubt && [ -n "$exclude" ]; then
+in_queue() { id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1); [ -n "$id" ]; }
+if ! again && ! in_queue && [ -n "$exclude" ]; then
   # Better on a bad node than on none.
-  exclude=; hand_over
+  exclude=; again || in_queue
 fi
-if [ -z "$answer" ]; then
-  if in_doubt; then mark doubtful; else rmdir "$right"; mark refused; fi
+if [ -z "$id" ]; then
+  # Refused; or the controller has it after all, and it must not run behind our back.
+  if withdraw "$number"; then
+    scancel -u "$me" -n "$name" >/dev/null 2>&1
+    mark refused
+  else
+    mark doubtful  # the right stays taken until somebody finds out
+  fi
   cat "$job_dir/sbatch/said"; exit
 fi
-id=${answer%%;*}
 note "$id"
 [ ! -e "$job_dir/unwanted" ] || { scancel "$id"; mark unwanted; exit; }
 mark submitted "$id"

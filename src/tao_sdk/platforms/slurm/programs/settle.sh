@@ -17,8 +17,7 @@ while read -r job_id job_dir token cluster; do
   fi
   if [ -z "$id" ]; then
     # The job may be on its way to the controller: what starts later finds the claim taken.
-    if mkdir -p "$job_dir/claims" && mkdir "$claim" 2>/dev/null; then
-      echo withdrawn > "$claim/owner"
+    if withdraw 1; then
       rm -f "$job_dir/env/$job_id.sh"
       scancel -u "$me" -n "tao-job-$job_id" >/dev/null 2>&1
       mark none "$job_id"; continue

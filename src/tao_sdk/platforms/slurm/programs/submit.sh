@@ -4,14 +4,24 @@ if ! said=$({ mkdir -p "$base/jobs" "$base/results" && mkdir -p "$job_dir/claims
   mark unwritable "$said"; exit
 fi
 if ! said=$(tar -xf - -C "$job_dir" 2>&1); then mark unwritable "$said"; exit; fi
+environment=$job_dir/env/$job_id.sh
+claim=$job_dir/claims/$token.1.0
 # Somebody gave this submission up while we were on our way.
-if [ -e "$job_dir/claims/$token.1.0" ]; then rm -f "$job_dir/env/$job_id.sh"; mark withdrawn; exit; fi
-# The job inherits our mask, so it gets the user's own.
-if answer=$(umask "$mask"; sbatch --parsable --export=ALL,TAO_SUBMISSION=1 \
-  "$job_dir/sbatch/job_$job_id.sbatch" 2>"$job_dir/sbatch/said"); then
-  id=${answer%%;*}
-  echo "1 $id" >> "$job_dir/submissions"
-  mark submitted "$id"
-else
-  mark refused; cat "$job_dir/sbatch/said"
+if [ -e "$claim" ]; then rm -f "$environment"; mark withdrawn; exit; fi
+said=$job_dir/sbatch/said
+if ! hand_over "$said" --export=ALL,TAO_SUBMISSION=1 "$job_dir/sbatch/job_$job_id.sbatch"; then
+  # Whatever sbatch says, the controller may have the job: its answer can be lost, too.
+  id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1)
+  if [ -z "$id" ] && withdraw 1; then
+    rm -f "$environment"
+    scancel -u "$me" -n "$name" >/dev/null 2>&1
+    mark refused; cat "$said"; exit
+  fi
+  id=${id:-$(cat "$claim/owner" 2>/dev/null)}
+  case $id in
+    '') mark doubtful; cat "$said"; exit;;
+    withdrawn) rm -f "$environment"; mark withdrawn; exit;;
+  esac
 fi
+echo "1 $id" >> "$job_dir/submissions"
+mark submitted "$id"

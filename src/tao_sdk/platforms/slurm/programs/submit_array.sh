@@ -3,14 +3,22 @@ mask=$(umask); umask 077
 if ! said=$({ mkdir -p "$base/jobs" "$base/results" && tar -xf - -C "$base/jobs"; } 2>&1); then
   mark unwritable "$said"; exit
 fi
-if ! answer=$(umask "$mask"; sbatch --parsable --export=ALL,TAO_SUBMISSION=1 \
-  "$folder/array.sbatch" 2>"$folder/said"); then
-  mark refused; cat "$folder/said"; exit
+if ! hand_over "$folder/said" --export=ALL,TAO_SUBMISSION=1 "$folder/array.sbatch"; then
+  # The controller may have it all the same: then it is ours. Otherwise none of its tasks will run,
+  # and each job can be submitted by itself.
+  id=$(squeue -h -u "$me" -n "$name" -o %F 2>/dev/null | head -n 1)
+  if [ -z "$id" ] && ln -sn withdrawn "$folder/decided" 2>/dev/null; then
+    scancel -u "$me" -n "$name" >/dev/null 2>&1
+    mark refused; cat "$folder/said"; exit
+  fi
+  id=${id:-$(readlink "$folder/decided")}
+  [ -n "$id" ] || { mark doubtful; cat "$folder/said"; exit; }
 fi
-id=${answer%%;*}
 index=0
 while IFS= read -r job_dir; do
   echo "1 ${id}_$index" >> "$job_dir/submissions"
+  # Somebody may have given this one up while we were on our way: it leaves at once.
+  if grep -qsx withdrawn "$job_dir"/claims/*.1.0/owner; then rm -f "$job_dir"/env/*.sh; fi
   index=$((index + 1))
 done < "$folder/list"
 mark submitted "$id"

@@ -1,0 +1,104 @@
+"""What explains how jobs ended, read for many of them at once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tao_sdk import settings
+from tao_sdk.failures import Evidence, ReplicaEvidence
+from tao_sdk.job_states import JobState
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.slurm import logs
+from tao_sdk.platforms.slurm.remote import Section, table
+from tao_sdk.platforms.slurm.ssh import SshTransport
+from tao_sdk.platforms.slurm.states import Verdict
+from tao_sdk.result_record import ResultRecord
+from tao_sdk.secrets import Secret, redact
+
+# Each brings the ends of three files: some hundred kilobytes at most.
+_AT_ONCE = 50
+
+
+# What Slurm says of ranks that it stops because another one failed: nobody cancelled anything.
+_SLURMS_OWN = re.compile(r"(?m)^.*(?:slurmstepd\S*: error: \*\*\* STEP|srun: error: ).*\n?")
+
+
+class Case(NamedTuple):
+    """A job that has ended, and what is known of that."""
+
+    job: JobRef
+    folder: str
+    verdict: Verdict
+    nodes: int
+    records: Sequence[ResultRecord]
+
+
+def gather(transport: SshTransport, cases: Sequence[Case]) -> dict[str, Evidence]:
+    """The evidence of many jobs, by their id."""
+    found: dict[str, Evidence] = {}
+    asked = []
+    for case in cases:
+        if case.verdict.state is JobState.CANCELED:
+            # No program's doing: its log says nothing.
+            found[case.job.job_id] = Evidence(reason=case.verdict.reason)
+        else:
+            asked.append(case)
+    for start in range(0, len(asked), _AT_ONCE):
+        some = asked[start : start + _AT_ONCE]
+        rows = [(c.job.job_id, c.folder, c.job.identity.token, c.job.identity.name) for c in some]
+        told = _by_job(transport.run("evidence", payload=table(rows)))
+        found |= {case.job.job_id: _evidence(case, told[case.job.job_id]) for case in some}
+    return found
+
+
+def _by_job(sections: Iterable[Section]) -> dict[str, dict[str, str]]:
+    told: dict[str, dict[str, str]] = {}
+    job_id = ""
+    for section in sections:
+        if section.name == "job":
+            job_id = section.words
+            told[job_id] = {}
+        else:
+            told[job_id][section.name] = section.text
+    return told
+
+
+def _evidence(case: Case, said: Mapping[str, str]) -> Evidence:
+    labelled = case.nodes > 1
+    tail = "\n".join(
+        logs.relabel(said[stream].strip("\n"), labelled=labelled and stream != "batch")
+        for stream in ("batch", "out", "err")
+        if said.get(stream, "").strip()
+    )
+    if any(record.exit_code for record in case.records):
+        tail = _SLURMS_OWN.sub("", tail)
+    secrets = [*_secrets_in(said.get("env", "")), *settings.known_secrets()]
+    return Evidence(
+        exit_code=case.verdict.exit_code,
+        reason=redact(case.verdict.reason, secrets),
+        log_tail=redact(tail, secrets),
+        replicas=_ranks(case.records, case.nodes) if labelled and case.records else (),
+    )
+
+
+def _ranks(records: Sequence[ResultRecord], nodes: int) -> tuple[ReplicaEvidence, ...]:
+    """Every rank: by its record, or as one that Slurm stopped before it could leave any."""
+    left = {
+        record.rank: ReplicaEvidence(record.rank, record.host, record.exit_code, record.ended_at)
+        for record in records
+    }
+    stopped = "stopped by Slurm together with the others"
+    return tuple(left.get(n) or ReplicaEvidence(n, reason=stopped) for n in range(nodes))
+
+
+def _secrets_in(environment: str) -> list[Secret]:
+    """The values of a staged environment, for redaction."""
+    values = []
+    for word in shlex.split(environment):
+        _, equals, value = word.partition("=")
+        if equals and len(value) >= 6:
+            values.append(Secret(value))
+    return values
