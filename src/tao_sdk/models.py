@@ -208,7 +208,12 @@ class Mount:
         if isinstance(value, Mount):
             return value
         if isinstance(value, str):
-            source, _, rest = value.partition(":")
+            # The colon of a scheme (pvc://claim) is part of the source.
+            scheme, mark, path = value.partition("://")
+            if not scheme.isalnum():
+                scheme, mark, path = "", "", value
+            source, _, rest = path.partition(":")
+            source = scheme + mark + source
             target, _, mode = rest.partition(":")
             if not source or mode not in ("", "ro", "rw"):
                 raise ValidationError(f"{where}: {value!r} is not 'source[:target[:ro|rw]]'")

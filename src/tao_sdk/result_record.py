@@ -28,29 +28,33 @@ RECORD_VERSION = 1
 # renamed: it is whole or absent. A command that writes a richer record itself, as the runner does,
 # leaves it under the name TAO_RUNNER_RECORD.<its exit code>. It is taken if that is how the command
 # ended: one that was killed later is not believed. What a killed attempt left under such names (in
-# a container the number of the shim is always 1) is removed before.
+# a container the number of the shim is always 1) is removed before. The names of its variables are
+# such that no job has them: a variable that the job finds set would change with ours.
 SHIM = (
-    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
-    'r="${NODE_RANK:-0}"; case "$r" in *[!0-9]*) r=0;; esac; '
-    'f="$d/tao_result.json"; [ "$r" = 0 ] || f="$d/tao_result.$r.json"; '
-    'if [ -n "$d" ]; then export TAO_RUNNER_RECORD="$f.$$"; rm -f "$f.$$".*; fi; '
-    "s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
-    'g="$TAO_GROUP_SIGNALS"; '
-    'if [ "$g" = 1 ]; then trap : TERM INT HUP; "$@"; c=$?; else '
-    """p=; n=0; k=; trap 'n=1; [ "$g" ] || [ -z "$p" ] || kill -TERM "$p" 2>/dev/null' """
-    """TERM INT HUP; o='trap n=1 TERM URG; n=1; kill -TERM 0'; """
-    '[ -z "$g" ] || trap "$o" URG; [ "$g" != task ] || trap "$o" TERM; '
-    'exec 3<&0; "$@" <&3 3<&- & p=$!; exec 3<&-; '
-    '[ "$n" = 0 ] || kill -TERM "$p" 2>/dev/null; '
-    'while :; do n=0; wait "$p"; c=$?; case "$c" in 127|-1) c=${k:-$c};; esac; '
-    '[ "$n" = 1 ] || break; k=$c; done; fi; '
-    'if [ -n "$d" ] && mkdir -p "$d"; then '
-    '{ [ -f "$f.$$.$c" ] && mv -f "$f.$$.$c" "$f"; } || { printf '
+    'tao_d="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
+    'tao_r="${NODE_RANK:-0}"; case "$tao_r" in *[!0-9]*) tao_r=0;; esac; '
+    'tao_f="$tao_d/tao_result.json"; [ "$tao_r" = 0 ] || tao_f="$tao_d/tao_result.$tao_r.json"; '
+    'if [ -n "$tao_d" ]; then export TAO_RUNNER_RECORD="$tao_f.$$"; rm -f "$tao_f.$$".*; fi; '
+    "tao_s=$(date -u +%Y-%m-%dT%H:%M:%SZ); "
+    'tao_g="$TAO_GROUP_SIGNALS"; '
+    'if [ "$tao_g" = 1 ]; then trap : TERM INT HUP; "$@"; tao_c=$?; else '
+    "tao_p=; tao_n=0; tao_k=; trap 'tao_n=1; "
+    """[ "$tao_g" ] || [ -z "$tao_p" ] || kill -TERM "$tao_p" 2>/dev/null' """
+    """TERM INT HUP; tao_o='trap tao_n=1 TERM URG; tao_n=1; kill -TERM 0'; """
+    '[ -z "$tao_g" ] || trap "$tao_o" URG; [ "$tao_g" != task ] || trap "$tao_o" TERM; '
+    'exec 3<&0; "$@" <&3 3<&- & tao_p=$!; exec 3<&-; '
+    '[ "$tao_n" = 0 ] || kill -TERM "$tao_p" 2>/dev/null; '
+    'while :; do tao_n=0; wait "$tao_p"; tao_c=$?; '
+    'case "$tao_c" in 127|-1) tao_c=${tao_k:-$tao_c};; esac; '
+    '[ "$tao_n" = 1 ] || break; tao_k=$tao_c; done; fi; '
+    'if [ -n "$tao_d" ] && mkdir -p "$tao_d"; then '
+    '{ [ -f "$tao_f.$$.$tao_c" ] && mv -f "$tao_f.$$.$tao_c" "$tao_f"; } || { printf '
     """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
     """"started_at":"%s","ended_at":"%s","host":"%s"}\\n' """
-    '"$TAO_JOB_ID" "$r" "${TAO_ATTEMPT:-1}" "$c" "$s" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" '
-    '"${SLURMD_NODENAME:-$(uname -n)}" > "$f.$$" && mv -f "$f.$$" "$f"; }; '
-    'rm -f "$f.$$" "$f.$$".*; fi; exit "$c"'
+    '"$TAO_JOB_ID" "$tao_r" "${TAO_ATTEMPT:-1}" "$tao_c" "$tao_s" '
+    '"$(date -u +%Y-%m-%dT%H:%M:%SZ)" '
+    '"${SLURMD_NODENAME:-$(uname -n)}" > "$tao_f.$$" && mv -f "$tao_f.$$" "$tao_f"; }; '
+    'rm -f "$tao_f.$$" "$tao_f.$$".*; fi; exit "$tao_c"'
 )
 
 
@@ -98,4 +102,9 @@ class ResultRecord(NamedTuple):
 def first_failure(records: Sequence[ResultRecord]) -> ResultRecord | None:
     """The rank that failed first: the others are collateral."""
     failed = [record for record in records if record.exit_code != 0]
-    return min(failed, key=lambda record: (record.ended_at, record.rank), default=None)
+    # Of those that ended in the same second, one that was asked to stop is never the first.
+    return min(
+        failed,
+        key=lambda record: (record.ended_at, record.exit_code in (143, 130), record.rank),
+        default=None,
+    )

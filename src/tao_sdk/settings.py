@@ -75,7 +75,7 @@ _TABLE = (
         "7200",
         injected=True,
     ),
-    Setting("TAO_TRANSFER_THREADS", "connections for data, at most", "24", injected=True),
+    Setting("TAO_TRANSFER_THREADS", "connections for data, at most", "64", injected=True),
     Setting(
         "TAO_TRANSFER_ATTEMPTS",
         "how often a request for data is made, at most",
@@ -171,6 +171,27 @@ _TABLE = (
     Setting("SLURM_ENROOT_TEMP_PATH", "where enroot unpacks", "<cache>/.enroot-tmp"),
     Setting("SLURM_MAX_RETRIES", "attempts after infrastructure failures, at most", "10"),
     Setting("SLURM_RETRY_SECONDS", "pause before the first retry; doubles each time", "30"),
+    # -- Kubernetes
+    Setting("KUBECONFIG", "kubeconfig files by colon, merged as kubectl does", "~/.kube/config"),
+    Setting("TAO_K8S_CONTEXT", "context of the kubeconfig; default: its current context"),
+    Setting("TAO_K8S_NAMESPACE", "namespace of jobs; default: the context's own", "default"),
+    Setting(
+        "TAO_K8S_LOOK_IMAGE",
+        "image of the short Jobs that look at volumes; default: that of the newest job",
+        "busybox:1.36",
+    ),
+    Setting("KUBERNETES_SERVICE_HOST", "set in every pod: the API server, without a kubeconfig"),
+    Setting("KUBERNETES_SERVICE_PORT", "set in every pod: the API server's port"),
+    Setting(
+        "HTTPS_PROXY",
+        "proxy to the API server, where the kubeconfig names none",
+        aliases=("https_proxy",),
+    ),
+    Setting(
+        "NO_PROXY",
+        "hosts reached without it, by comma: names, .domains, addresses, networks",
+        aliases=("no_proxy",),
+    ),
     # -- storage and registries
     Setting("S3_BUCKET_NAME", "bucket for results", injected=True),
     Setting(

@@ -16,6 +16,7 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import TaoError, ValidationError
+from tao_sdk.plain_data import parse_yaml
 
 __all__ = [
     "KeyNotFoundError",
@@ -136,11 +137,11 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    import yaml  # here, so that importing the SDK does not load it
-
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValidationError(f"{path} cannot be read: {error}") from error
+    except ValueError as error:
         raise ValidationError(f"{path} is not valid YAML: {error}") from error
     if content is None:
         return {}

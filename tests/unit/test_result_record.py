@@ -201,3 +201,19 @@ def test_first_failure_is_the_earliest() -> None:
     assert found is not None
     assert found.rank == 1
     assert first_failure([record(0, 0, "2026-01-01T00:00:05Z")]) is None
+
+
+def test_a_rank_that_was_stopped_is_not_the_first_of_its_second() -> None:
+    when = "2026-01-01T00:00:05Z"
+    ranks = [ResultRecord("j", code, when, when, rank=rank) for rank, code in enumerate([143, 3])]
+    found = first_failure(ranks)
+    assert found is not None
+    assert found.rank == 1
+
+
+def test_variables_of_the_job_are_its_own(shim: Shim) -> None:
+    """However short their names."""
+    names = ["d", "r", "f", "s", "g", "p", "n", "k", "o", "c"]
+    process = shim.start("env", **{name: f"mine-{name}" for name in names})
+    out, _ = process.communicate()
+    assert {f"{name}=mine-{name}" for name in names} <= set(out.splitlines())

@@ -16,6 +16,8 @@ class ReplicaEvidence:
     exit_code: int | None = None
     ended_at: str = ""
     reason: str = ""
+    event: str = ""
+    """What the platform calls the way it ended (OOMKilled, Evicted), where it has a word for it."""
 
     @property
     def failed(self) -> bool:

@@ -57,6 +57,6 @@ def _node_event(
     what = replica.reason or f"rank {replica.rank} ended with exit code {replica.exit_code}"
     collateral = "" if replica == first else " (collateral: another rank failed first)"
     return {
-        "node_event_name": replica.node or f"rank {replica.rank}",
+        "node_event_name": replica.event or replica.node or f"rank {replica.rank}",
         "message": redact(what, known) + collateral,
     }

@@ -63,43 +63,23 @@ class Submissions(StoreBase):
 
     def confirm_submission(
         self, job_id: str, *, backend_job_id: str, native: Mapping[str, Any], message: str = ""
-    ) -> bool:
-        """The platform has the job. False when it was settled before, or is not in the store."""
-        return bool(
-            self.confirm_submissions([Confirmation(job_id, backend_job_id, native, message)])
-        )
+    ) -> Row | None:
+        """The platform has the job. Its row; None when it was settled before, or is not known."""
+        confirmation = Confirmation(job_id, backend_job_id, native, message)
+        return next(iter(self.confirm_submissions([confirmation])), None)
 
-    def confirm_submissions(self, confirmations: Sequence[Confirmation]) -> list[str]:
-        """Confirm many in one transaction. The ids that were confirmed by this call."""
+    def confirm_submissions(self, confirmations: Sequence[Confirmation]) -> list[Row]:
+        """Confirm many in one transaction. The rows that were confirmed by this call."""
         natives = [encode(item.native, "native") for item in confirmations]
         if not natives:
             return []
-        confirmed = []
         # Should a power cut undo this, the platform is asked once more what became of the jobs.
         with self._database.write(durable=False) as connection:
-            for item, native in zip(confirmations, natives, strict=True):
-                row = _unsettled(connection, item.job_id)
-                if row is None:
-                    continue
-                changes = {
-                    "phase": _SUBMITTED,
-                    "owner": "",
-                    "backend_job_id": item.backend_job_id,
-                    "native": native,
-                }
-                if item.message:
-                    changes["message"] = item.message
-                update_job(connection, item.job_id, changes)
-                append_event(
-                    connection,
-                    item.job_id,
-                    _SUBMITTED,
-                    from_status=row["status"],
-                    to_status=row["status"],
-                    message=item.message,
-                )
-                confirmed.append(item.job_id)
-        return confirmed
+            rows = [
+                _confirm(connection, item, native)
+                for item, native in zip(confirmations, natives, strict=True)
+            ]
+        return [row for row in rows if row is not None]
 
     def reject_submission(
         self,
@@ -170,6 +150,31 @@ def _intent(job: NewJob) -> Row:
         "created_at": now,
         "updated_at": now,
     }
+
+
+def _confirm(connection: sqlite3.Connection, item: Confirmation, native: str) -> Row | None:
+    row = _unsettled(connection, item.job_id)
+    if row is None:
+        return None
+    changes = {
+        "phase": _SUBMITTED,
+        "owner": "",
+        "backend_job_id": item.backend_job_id,
+        "native": native,
+        "updated_at": utc_now(),
+    }
+    if item.message:
+        changes["message"] = item.message
+    update_job(connection, item.job_id, changes)
+    append_event(
+        connection,
+        item.job_id,
+        _SUBMITTED,
+        from_status=row["status"],
+        to_status=row["status"],
+        message=item.message,
+    )
+    return {**row, **changes}
 
 
 def _refuse_repetition(job_ids: list[str]) -> None:

@@ -16,6 +16,7 @@ What a backend may assume, and what it must keep:
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tao_sdk.bundle.recognition import without_bundle
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.request import JobRequest, Option
 from tao_sdk.result_record import ResultRecord
@@ -215,6 +217,10 @@ class Pauses:
         """How seldom one may look and still see an end in good time."""
         return self._longest
 
+    def after(self, delay: float) -> float:
+        """How long the next pause should be: ever longer, as the caller proposes, up to a limit."""
+        return min(delay, self.longest)
+
     def pause(self, seconds: float) -> None:
         """Let so much time pass, or less if something has happened."""
         time.sleep(seconds)
@@ -302,6 +308,14 @@ class Backend(ABC):
     @abstractmethod
     def evidence(self, job: JobRef) -> Evidence:
         """Everything that explains an ended job, while the platform still knows it."""
+
+    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
+        """The evidence of many jobs in fewer steps, less those that cannot be asked about."""
+        found = {}
+        for job in jobs:
+            with contextlib.suppress(BackendUnreachableError):
+                found[job.job_id] = self.evidence(job)
+        return found
 
     @abstractmethod
     def result_records(self, job: JobRef) -> list[ResultRecord]:

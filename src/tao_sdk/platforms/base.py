@@ -161,8 +161,8 @@ class PlatformSDK(ABC):
                 f"this plan is for {plan.platform}, and this SDK is for {self.platform}"
             )
         self._get_ready()
-        self._submitter.submit(plan)
-        job = self._job(plan.job_id)
+        row = self._submitter.submit(plan)
+        job = self._job(plan.job_id) if row is None else self._handle(row)
         if hooks:
             self.monitor.watch(job, hooks, self)
             self.monitor.start()
@@ -251,8 +251,8 @@ class PlatformSDK(ABC):
                         f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:.3g} s; "
                         "they go on"
                     )
-                slowest = pauses.longest if poll_interval is None else poll_interval
-                pauses.pause(min(delay, slowest, left))
+                chosen = pauses.after(delay) if poll_interval is None else min(delay, poll_interval)
+                pauses.pause(min(chosen, left))
                 delay *= 1.5
 
     def get_job(self, job_id: str) -> Job | None:
@@ -403,9 +403,8 @@ class PlatformSDK(ABC):
             self.store.apply_updates(self._observe(asked))
             rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in asked])}
         unexplained = [row for row in rows.values() if self._needs_explanation(row)]
-        for row in unexplained:
-            self._explain(row)
         if unexplained:
+            self._explain(unexplained)
             rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in unexplained])}
         return dict(rows)
 
@@ -445,17 +444,20 @@ class PlatformSDK(ABC):
             and row["phase"] == "submitted"
         )
 
-    def _explain(self, row: Row) -> None:
-        """Store the explanation of a failed job while its evidence is still there."""
+    def _explain(self, rows: Sequence[Row]) -> None:
+        """Store the explanations of failed jobs while their evidence is still there."""
         from tao_sdk.failures import Evidence, explain
 
         try:
-            evidence = self.backend.evidence(job_ref(row))
+            found = self.backend.evidence_of([job_ref(row) for row in rows])
         except BackendUnreachableError:
             return  # tried again by whoever looks next
-        if evidence == Evidence():
-            evidence = Evidence(exit_code=row["exit_code"], reason=row["message"])
-        self.store.record_failure(row["job_id"], explain(evidence))
+        for row in rows:
+            evidence = found.get(row["job_id"])
+            if evidence == Evidence():
+                evidence = Evidence(exit_code=row["exit_code"], reason=row["message"])
+            if evidence is not None:
+                self.store.record_failure(row["job_id"], explain(evidence))
 
     def _status(self, job_id: str, row: Row | None) -> JobStatus:
         from tao_sdk.platforms.handles import status_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 
 from tao_sdk.errors import BackendUnreachableError
@@ -16,7 +16,8 @@ class LogStream(Iterator[str]):
     """Lines of a log. `cursor` always points behind the last line that was handed out.
 
     Keep `cursor` and pass it to `stream_logs(cursor=)` to go on later, from any process. Lines
-    come without their newline; a line longer than a chunk comes in pieces.
+    come without their newline; a line longer than a chunk comes in pieces. One thread reads; any
+    may close.
     """
 
     def __init__(
@@ -32,9 +33,17 @@ class LogStream(Iterator[str]):
         self.cursor = cursor
         self._reached = cursor
         self._lines: Iterator[LogLine] = iter(())
+        self._closed = threading.Event()
+        self._reading = threading.Lock()
         # It knows nothing of this object, and so is closed as soon as nobody has the object.
         self._chunks = _read_chunks(
-            backend, job, follow=follow, tail=tail, cursor=cursor, has_ended=has_ended
+            backend,
+            job,
+            follow=follow,
+            tail=tail,
+            cursor=cursor,
+            has_ended=has_ended,
+            closed=self._closed,
         )
 
     def __next__(self) -> str:
@@ -42,14 +51,23 @@ class LogStream(Iterator[str]):
             for line in self._lines:
                 self.cursor = line.cursor
                 return line.text
+            if self._closed.is_set():
+                raise StopIteration
             self.cursor = self._reached
-            chunk = next(self._chunks)
+            with self._reading:
+                chunk = next(self._chunks)
             self._lines, self._reached = iter(chunk.lines), chunk.cursor
 
     def close(self) -> None:
         """End here. `cursor` stays, to go on from."""
-        self._lines, self._reached = iter(()), self.cursor
-        self._chunks.close()
+        self._closed.set()
+        self._lines = iter(())
+        # Another thread that is reading is told, and lets go itself of what it has open.
+        if self._reading.acquire(blocking=False):
+            try:
+                self._chunks.close()
+            finally:
+                self._reading.release()
 
 
 def _read_chunks(
@@ -60,12 +78,13 @@ def _read_chunks(
     tail: int | None,
     cursor: str,
     has_ended: Callable[[], bool],
+    closed: threading.Event,
 ) -> Generator[LogChunk, None, None]:
     slowest = max(_FOLLOW_FASTEST, min(1.0, backend.poll_seconds))
     pause = _FOLLOW_FASTEST
     ended = not follow
     try:
-        while True:
+        while not closed.is_set():
             try:
                 chunk = backend.read_log(
                     job, cursor=cursor, tail=tail, limit=CHUNK_BYTES, flush=ended
@@ -74,9 +93,11 @@ def _read_chunks(
                 if ended:
                     raise
                 # Whoever follows a log wants to see the rest of it: try again from the cursor.
-                time.sleep(slowest)
+                closed.wait(slowest)
                 continue
             tail, cursor = None, chunk.cursor
+            if closed.is_set():
+                return
             yield chunk
             if chunk.more:
                 continue
@@ -87,7 +108,7 @@ def _read_chunks(
             ended = has_ended()
             if not ended:
                 pause = _FOLLOW_FASTEST if chunk.lines else min(pause * 1.5, slowest)
-                time.sleep(pause)
+                closed.wait(pause)
     finally:
         backend.release_log(job, cursor)
 

@@ -25,9 +25,15 @@ _BUILT_IN = {
     "virtualenv": "tao_sdk.platforms.local.virtualenv:VirtualEnvSDK",
     "docker": "tao_sdk.platforms.docker.sdk:DockerSDK",
     "slurm": "tao_sdk.platforms.slurm.sdk:SlurmSDK",
+    "kubernetes": "tao_sdk.platforms.kubernetes.sdk:KubernetesSDK",
 }
 # Other names for the same platforms.
-_ALIASES = {"local-docker": "docker", "remote-docker": "docker"}
+_ALIASES = {
+    "local-docker": "docker",
+    "remote-docker": "docker",
+    "k8s": "kubernetes",
+    "local-k8s": "kubernetes",
+}
 
 
 def names() -> list[str]:

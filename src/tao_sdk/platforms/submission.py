@@ -29,7 +29,7 @@ from tao_sdk.errors import (
     SubmissionRejectedError,
     SubmissionUncertainError,
 )
-from tao_sdk.job_store import NewJob
+from tao_sdk.job_store import NewJob, Row
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.process_identity import Fate, ProcessIdentity
 
@@ -55,11 +55,11 @@ class Submitter:
         self._store = store
         self._backend = backend
 
-    def submit(self, plan: Plan) -> None:
-        """Submit one plan; afterwards the store tells what became of it."""
+    def submit(self, plan: Plan) -> Row | None:
+        """Submit one plan. Its row; None if others have removed it meanwhile."""
         self._backend.provide([plan])
         self._store.begin_submissions([self._new_job(plan)])
-        self._start(plan)
+        return self._start(plan)
 
     def submit_many(self, plans: Sequence[Plan]) -> dict[str, Exception]:
         """Submit many plans; returns what went wrong, by job id. One bad job stops no other."""
@@ -126,7 +126,7 @@ class Submitter:
                 self._store.release_submission(row["job_id"])
         return list(settled)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, plan: Plan) -> Row | None:
         try:
             submission = self._backend.submit(plan)
         except (SubmissionRejectedError, CapacityError) as error:
@@ -135,14 +135,14 @@ class Submitter:
         except Exception as error:
             if not self._settle_doubt(plan, error):
                 raise
+            return self._store.get_job(plan.job_id)
         except BaseException as interrupt:
             # Ctrl-C between here and the platform: tell the caller which job it was about. The
             # attributes are the contract's; no exception type declares them.
             interrupt.tao_job_id = plan.job_id  # type: ignore[attr-defined]
             interrupt.tao_launch_uncertain = not self._settled_after(interrupt, plan)  # type: ignore[attr-defined]
             raise
-        else:
-            self._record(plan.job_id, submission)
+        return self._record(plan.job_id, submission)
 
     def _start_catching(self, plan: Plan) -> Exception | None:
         try:
@@ -188,18 +188,19 @@ class Submitter:
             raise BackendUnreachableError(f"{plan.platform} cannot say what became of the job")
         return settled[plan.job_id]
 
-    def _record(self, job_id: str, submission: Submission | None) -> None:
+    def _record(self, job_id: str, submission: Submission | None) -> Row | None:
+        """Write down what became of a submission; the job's row afterwards."""
         if submission is None:
             failure = _explain_no_start(NEVER_SUBMITTED)
             self._store.reject_submission(job_id, message=NEVER_SUBMITTED, failure=failure)
-            return
+            return self._store.get_job(job_id)
         confirmed = self._store.confirm_submission(
             job_id,
             backend_job_id=submission.backend_job_id,
             native=submission.native,
             message=submission.message,
         )
-        row = self._store.get_job(job_id)
+        row = confirmed or self._store.get_job(job_id)
         # Somebody asked to cancel the job before it had a name on the platform; or another
         # machine waited out our lease and declared the job never submitted.
         unwanted = row is not None and (
@@ -209,6 +210,7 @@ class Submitter:
             native = json.dumps(dict(submission.native))
             with contextlib.suppress(BackendUnreachableError):  # as lost as the wish itself
                 self._backend.cancel(job_ref({**row, "native": native}))
+        return row
 
     def _reject(self, job_id: str, error: BaseException, status: str = "Error") -> None:
         reason = f"not submitted: {error or type(error).__name__}"

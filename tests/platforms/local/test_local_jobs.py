@@ -279,7 +279,7 @@ class TestSupervisor:
     def test_a_damaged_claim_keeps_no_other_submission_from_being_settled(
         self, sdk: LocalSDK, tmp_path: Path
     ) -> None:
-        sdk.store.confirm_submission = lambda *a, **k: True  # type: ignore[method-assign]
+        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]
         bad, good = (sdk.create_job(command="true", gpu_count=0) for _ in range(2))
         for job in (bad, good):
             eventually(
@@ -558,7 +558,7 @@ class TestRequests:
         self, sdk: LocalSDK, tmp_path: Path
     ) -> None:
         """The client dies after submitting, and the disk is away when somebody settles it."""
-        sdk.store.confirm_submission = lambda *a, **k: True  # type: ignore[method-assign]
+        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]
         job = sdk.create_job(command="true", gpu_count=0)
         eventually(lambda: (folder_of(sdk, job).read_state() or {}).get("phase") == "done")
         sdk.store.release_submission(job.id)
@@ -567,6 +567,23 @@ class TestRequests:
         assert again.get_job_status(job.id).status == "Pending"
         (tmp_path / "away").rename(tmp_path / "root")
         assert again.wait(job.id, timeout=LONG).status == "Complete"
+
+    def test_a_root_made_in_place_of_an_unmounted_one_denies_no_job(
+        self, sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another job is submitted while the disk is away, and so makes the folder anew."""
+        monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+        job = sdk.create_job(command="true", gpu_count=0)
+        eventually(lambda: (folder_of(sdk, job).read_state() or {}).get("phase") == "done")
+        (tmp_path / "root").rename(tmp_path / "away")
+        other = sdk.create_job(command="true", gpu_count=0)
+        assert other.wait(timeout=LONG).status == "Complete"
+        status = sdk.get_job_status(job.id)
+        assert status.status == "Pending"
+        assert "made since in its place" in status.message
+        shutil.rmtree(tmp_path / "root")
+        (tmp_path / "away").rename(tmp_path / "root")
+        assert job.wait(timeout=LONG).status == "Complete"
 
     def test_bad_directory(self, sdk: LocalSDK) -> None:
         with pytest.raises(ValidationError, match="cwd: /no/such/place"):

@@ -10,7 +10,8 @@ _UNAUTHORISED = (
     r"no basic auth credentials",
     r"\[ERROR\] URL https?://\S{1,300} returned error code: 40[13]\b",
     r"(?:failed to authorize|failed to fetch (?:oauth|anonymous) token)[^\n]{0,300}40[13] ",
-    r"unexpected status(?: code)?[^\n]{0,200}: 40[13] (?:Unauthorized|Forbidden)",
+    r"(?:unexpected status(?: code)?|failed with status code)[^\n]{0,200}: "
+    r"40[13] (?:Unauthorized|Forbidden)",
     r"denied: (?:requested access to the resource is denied|access forbidden)",
     r"\"code\": ?\"(?:DENIED|UNAUTHORIZED)\"",
     r"insufficient_scope: authorization failed",
@@ -113,6 +114,7 @@ CAUSES = (
             r"\bErrImagePull\b",
             r"\bImagePullBackOff\b",
             r"\bErrImageNeverPull\b",
+            r"\bFailed to pull image\b",
             r"\b(?:InvalidImageName|ErrImageInspect|ImageInspectError)\b",
             r"invalid reference format",
         ),

@@ -48,7 +48,7 @@ CAUSES = (
             r"\b[Ss]pot ?(?:[Ii]nstance ?)?(?:[Ii]nterrupt|[Tt]erminat|[Rr]eclaim|[Pp]reempt)",
             r"imminent node shutdown",
             r"\b(?:NodeShutdown|TerminationByKubelet)\b",
-            r"\b(?:EvictionByEvictionAPI|DeletionByTaintManager)\b",
+            r"\bEvictionByEvictionAPI\b",
         ),
         standing=Standing.DECISIVE,
         specificity=80,
@@ -104,10 +104,10 @@ CAUSES = (
             r"\bLAUNCH_FAILED\b",
             r"\bNodeLost\b",
             r"\bNodeNotReady\b",
-            r"\bDeletionByPodGC\b",
+            r"\bDeletionBy(?:PodGC|TaintManager)\b",
             r"\bNodeAffinityNodeGone\b",
             r"[Nn]ode \S{0,80} ?(?:was lost|is not responding|went down|no longer exists)",
-            r"\bNodeControllerEviction\b",
+            r"\b(?:NodeController|TaintManager)Eviction\b",
         ),
         standing=Standing.DECISIVE,
         specificity=85,
@@ -219,6 +219,8 @@ CAUSES = (
         reason=(
             r"(?P<what>User \"[^\"\n]{1,100}\" cannot \w+ resource \"[^\"\n]{1,60}\")",
             r"(?P<what>admission webhook \"[^\"\n]{1,100}\" denied the request[^\n]{0,120})",
+            r"(?P<what>ValidatingAdmissionPolicy '[^'\n]{1,100}'.{0,120} denied request"
+            r"[^\n]{0,120})",
         ),
         specificity=75,
         sample='jobs.batch is forbidden: User "dev" cannot create resource "jobs" in API group '

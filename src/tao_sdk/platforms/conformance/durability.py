@@ -52,7 +52,7 @@ class TestDurability:
         assert not any(job.terminal for job in jobs), "nobody has asked the platform yet"
         calls = len(sdk.backend.transport.calls)
         sdk.get_statuses(ids)
-        assert len(sdk.backend.transport.calls) - calls == 1
+        assert 1 <= len(sdk.backend.transport.calls) - calls <= lab.round_trips
         statuses = sdk.wait_all(ids, timeout=LONG)
         assert {status.status for status in statuses.values()} == {"Complete"}
 

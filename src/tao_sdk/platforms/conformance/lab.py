@@ -46,6 +46,8 @@ class Lab(ABC):
     """
 
     multi_node = True
+    round_trips = 1
+    """How many of them one look at any number of jobs may take."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

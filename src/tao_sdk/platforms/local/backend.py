@@ -134,6 +134,7 @@ class LocalBackend(Backend):
                 "folder": str(folder.path),
                 "nodes": request.num_nodes,
                 "host": this_host(),
+                "root": folder.root_name,
             },
             results_dir=results,
             local_results_dir=results,
@@ -162,7 +163,9 @@ class LocalBackend(Backend):
     def _submission(
         self, identity: JobIdentity, intent: Mapping[str, Any], message: str
     ) -> Submission:
-        return Submission(identity.name, intent, message)
+        # The first job of a root was planned before the root had a name.
+        root = intent.get("root") or JobFolder(Path(intent["folder"])).root_name
+        return Submission(identity.name, {**intent, "root": root}, message)
 
     # ------------------------------------------------------------------ watching
 
@@ -293,6 +296,7 @@ def _local(job: JobRef) -> LocalJob:
         Path(job.results_dir),
         int(native["nodes"]),
         str(native["host"]),
+        str(native.get("root", "")),
     )
 
 

@@ -80,8 +80,18 @@ class JobFolder(NamedTuple):
 
     @property
     def root_marker(self) -> Path:
-        """Tells a root without this job from one that is not there (an unmounted disk, say)."""
+        """Tells a root without this job from one that is not there (an unmounted disk, say), and
+        by the name in it from one that was made in its place.
+        """
         return self.root / "tao-local-root"
+
+    @property
+    def root_name(self) -> str:
+        """ "" without a marker."""
+        try:
+            return self.root_marker.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
 
     @property
     def claim(self) -> Path:
@@ -121,6 +131,8 @@ class LocalJob(NamedTuple):
     nodes: int
     host: str
     """The machine on which it was submitted."""
+    root_name: str = ""
+    """What the marker of its root said then; "" when nobody knows."""
 
 
 def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, Any] | None:

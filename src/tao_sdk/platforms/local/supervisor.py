@@ -47,6 +47,7 @@ class Supervisor:
         self._port_lease: tuple[int, ...] = ()
         self._shared: leases.GpuLeases | None = None
         self._first_failure: Rank | None = None
+        self._root_name = ""
         self._cancel_asked = False
         self._canceled = False
         self._state: dict[str, Any] = {
@@ -87,6 +88,7 @@ class Supervisor:
             os.fsync(folder)
         finally:
             os.close(folder)
+        self._root_name = self._folder.root_name
 
     def prepare_leases(self) -> None:
         """Find out what stands in the way of leases while the client still listens."""
@@ -266,8 +268,10 @@ class Supervisor:
 
     @property
     def _folder_was_removed(self) -> bool:
-        """Somebody removed the job: then nobody wants to know."""
-        return self._folder.root_marker.exists() and not self._folder.path.exists()
+        """Somebody removed the job: then nobody wants to know. Not so when its disk is away."""
+        folder = self._folder
+        here = folder.root_marker.exists() and folder.root_name == self._root_name
+        return here and not folder.path.exists()
 
     def _give_leases_back(self) -> None:
         for descriptor in (*self._leases.values(), *self._port_lease):

@@ -54,10 +54,17 @@ class LocalTransport:
         return Spawner()
 
     def make_root(self, root: Path) -> None:
-        """Make the folder of all jobs, marked as such."""
+        """Make the folder of all jobs, marked with a name of its own."""
+        marker = JobFolder(root / "jobs" / "any").root_marker
         with reaching(root):
+            if marker.exists():
+                return
             _make_private(root)
-            JobFolder(root / "jobs" / "any").root_marker.touch(mode=0o600)
+            draft = marker.with_name(f"{marker.name}.{os.urandom(8).hex()}")
+            write_private(draft, os.urandom(16).hex())
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                os.link(draft, marker)
+            draft.unlink()
 
     def make_ready(self) -> None:
         """Start the spawner while its first job is still being written down."""
@@ -168,6 +175,11 @@ def _require_here(job: LocalJob) -> None:
     if not folder.root_marker.exists():
         raise BackendUnreachableError(
             f"the folder of local jobs is not there: {folder.root} (is its disk mounted?)"
+        )
+    if job.root_name not in ("", folder.root_name):
+        raise BackendUnreachableError(
+            f"{folder.root} is not the folder in which this job was started, but one made since in "
+            "its place (is its disk mounted?)"
         )
     if not folder.path.exists() and not is_this_machine(job.host):
         raise BackendUnreachableError(
