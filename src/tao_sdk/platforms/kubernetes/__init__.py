@@ -1,0 +1,19 @@
+"""The Kubernetes platform: Jobs of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.kubernetes.sdk import KubernetesSDK
+
+__all__ = ["KubernetesSDK"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, because whoever needs only the client needs none of it.
+    if name == "KubernetesSDK":
+        from tao_sdk.platforms.kubernetes.sdk import KubernetesSDK
+
+        return KubernetesSDK
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

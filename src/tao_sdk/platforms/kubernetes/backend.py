@@ -1,0 +1,394 @@
+"""The Kubernetes platform: jobs as Jobs of one cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from tao_sdk import settings, storage
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CredentialError,
+    StorageError,
+    ValidationError,
+)
+from tao_sdk.failures import Evidence
+from tao_sdk.job_states import utc_now
+from tao_sdk.platforms.backend import (
+    Backend,
+    JobIdentity,
+    JobRef,
+    LogChunk,
+    Observation,
+    Pauses,
+    Plan,
+    Submission,
+)
+from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
+from tao_sdk.platforms.kubernetes.access import ClusterAccess
+from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.capacity import total_gpus
+from tao_sdk.platforms.kubernetes.cluster import Cluster
+from tao_sdk.platforms.kubernetes.evidence import Witness
+from tao_sdk.platforms.kubernetes.kept import Kept
+from tao_sdk.platforms.kubernetes.logs import LogReader
+from tao_sdk.platforms.kubernetes.observer import GONE, Observer
+from tao_sdk.platforms.kubernetes.options import OPTIONS
+from tao_sdk.platforms.kubernetes.pauses import WatchPauses
+from tao_sdk.platforms.kubernetes.pods import STUCK, in_order
+from tao_sdk.platforms.kubernetes.records import Records
+from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
+from tao_sdk.platforms.kubernetes.saving import LogSaver
+from tao_sdk.platforms.kubernetes.states import has_ended, moment, waiting_for
+from tao_sdk.platforms.kubernetes.submitting import Submitting
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
+from tao_sdk.result_record import ResultRecord, record_name
+
+_log = logging.getLogger("tao_sdk.kubernetes")
+# By how much clocks may differ.
+_SKEW = timedelta(minutes=5)
+
+
+class KubernetesBackend(Backend):
+    """Runs jobs as Jobs."""
+
+    platform = "kubernetes"
+    options = OPTIONS
+    poll_seconds = 1.0
+    submit_parallelism = 8
+    transport: KubeApi
+
+    def __init__(self, access: ClusterAccess, kept: Path) -> None:
+        self.transport = KubeApi(access)
+        self.cluster = Cluster(self.transport)
+        self._kept = Kept(kept)
+        self._saver = LogSaver(KubeApi(access), self._kept)
+        self._guard = planning.Guard(self.transport, self.cluster)
+        self._submitting = Submitting(self.transport)
+        self._observer = Observer(self.transport, self.cluster, self._kept, self._saver)
+        self._logs = LogReader(self.transport, self._kept)
+        self._witness = Witness(self.transport, self._logs)
+        self._looker = looking.Looker(self.transport)
+        self._records = Records(self._looker)
+
+    # ------------------------------------------------------------------ submitting
+
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        planning.refuse_impossible(request)
+        namespace = planning.namespace_of(request, self.transport.access.namespace)
+        warnings = self._guard.check(request, namespace)
+        gpus, about_gpus = self._guard.gpus(request)
+        credentials = {
+            name: value
+            for name, value in settings.injected_credentials().items()
+            if name not in request.env
+        }
+        settled = manifests.Settled(
+            job_id=identity.job_id,
+            token=identity.token,
+            namespace=namespace,
+            gpu_count=gpus,
+            credentials=credentials,
+            runner=runner_settings(request.command),
+            stop_seconds=stop_seconds(request.command),
+            login=planning.login(request),
+        )
+        objects = manifests.build(request, settled)
+        place = volumes.results_place(request.options["mounts"])
+        results_dir = planning.results_address(place, namespace, identity.job_id)
+        if place is None:
+            env = {
+                **manifests.secret_environment(request, settled),
+                **manifests.plain_environment(request, settled),
+            }
+            results_dir = results_in_bucket(request.command, env, identity.job_id)
+        return Plan(
+            identity=identity,
+            platform=self.platform,
+            request=request,
+            artefacts=planning.artefacts(objects, self.transport, namespace, request.command),
+            intent={
+                "server": self.transport.access.server,
+                "context": self.transport.access.context,
+                "cluster": self.cluster.identity(),
+                "namespace": namespace,
+                "nodes": request.num_nodes,
+                "results": str(place) if place else "",
+                "pod": looking.like(objects.job["spec"]["template"]["spec"]),
+                "secret_names": sorted({*request.env, *credentials}),
+                "planned_at": utc_now(),
+                "ttl": objects.job["spec"].get("ttlSecondsAfterFinished"),
+            },
+            results_dir=results_dir,
+            warnings=planning.notes([*warnings, *about_gpus], results_dir),
+            payload=objects,
+        )
+
+    def submit(self, plan: Plan) -> Submission:
+        with self._asking():
+            made = self._submitting.make(plan.payload)
+        return self._submission(plan.identity.name, plan.intent, made, "submitted")
+
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        settled: dict[str, Submission | None] = {}
+        with self._asking():
+            for job in jobs:
+                # "Nothing was submitted" is for the cluster to say that it would have gone to.
+                if self.cluster.is_that_of(job.native):
+                    settled[job.job_id] = self._settle(job)
+        return settled
+
+    def _settle(self, job: JobRef) -> Submission | None:
+        namespace = job.native["namespace"]
+        found = self._submitting.settle(namespace, job.job_id, job.identity.token)
+        if found is not None:
+            return self._submission(job.identity.name, job.native, found, "adopted")
+        if _would_be_there(job.native):
+            return None
+        # It may have run, ended, and been removed since: whether it did, its record says.
+        return Submission(job.identity.name, job.native, "its Job is not there (any more)")
+
+    def _submission(
+        self, name: str, intent: Mapping[str, Any], job: Mapping[str, Any], message: str
+    ) -> Submission:
+        return Submission(name, {**intent, "uid": job["metadata"]["uid"]}, message)
+
+    # ------------------------------------------------------------------ watching
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        with self._asking():
+            seen = self._observer.observe(jobs)
+        self._records.will_be_asked(job for job in jobs if seen[job.job_id] == GONE)
+        return seen
+
+    def pauses(self, job_ids: Sequence[str]) -> Pauses:
+        namespaces = self._observer.namespaces
+        return WatchPauses(self.transport, job_ids, lambda: namespaces, self.poll_seconds)
+
+    def cancel(self, job: JobRef) -> None:
+        self._kept.mark_canceled(job.job_id)
+        try:
+            with self._asking():
+                self._cancel(job)
+        except BackendUnreachableError:
+            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            raise
+
+    def _cancel(self, job: JobRef) -> None:
+        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
+        found = self._submitting.find(namespace, name)
+        if found is None:
+            self._require_here(job)
+            return
+        if has_ended(found):
+            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            return
+        if found["metadata"].get("deletionTimestamp"):
+            return
+        self._follow_logs(job)
+        try:
+            self.transport.delete(
+                naming.jobs_path(namespace, name),
+                {
+                    "preconditions": {"uid": found["metadata"]["uid"]},
+                    "propagationPolicy": "Foreground",
+                },
+            )
+        except ApiError as error:
+            # Gone since: by this request as well, if its first answer was lost.
+            if not error.missing:
+                raise
+
+    def _follow_logs(self, job: JobRef) -> None:
+        """Until the last line; whoever may not list pods can stop a job without."""
+        namespace = job.native["namespace"]
+        try:
+            pods = self._pods(namespace, naming.job_name(job.job_id))
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            _log.warning("the log of job %s is not kept: %s", job.job_id, error)
+            return
+        self._saver.follow(namespace, job.job_id, pods)
+
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        with self._asking():
+            return self._logs.read(
+                job.native["namespace"],
+                job.job_id,
+                cursor=cursor,
+                tail=tail,
+                limit=limit,
+                flush=flush,
+                labelled=int(job.native["nodes"]) > 1,
+            )
+
+    def release_log(self, job: JobRef, cursor: str) -> None:
+        self._logs.release(job.job_id, cursor)
+
+    def close(self) -> None:
+        """Let go of connections to the cluster."""
+        self._logs.close()
+        self._saver.close()
+        self.transport.close()
+
+    # ------------------------------------------------------------------ explaining
+
+    def evidence(self, job: JobRef) -> Evidence:
+        with self._asking():
+            found = self._witness.evidence(job)
+            if found == Evidence():
+                self._require_here(job)
+            return found
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        """Why a job that waits will wait for ever, unless somebody does something about it."""
+        namespace = job.native["namespace"]
+        with self._asking():
+            look = self._observer.look(namespace, [job.job_id])
+        found = look.jobs.get(job.job_id)
+        if found is None or has_ended(found):
+            return None
+        for _, issue in waiting_for(found, look.pods_of(found) or (), look.events):
+            if issue.reason in STUCK:
+                return Evidence(reason=f"{issue.reason}: {issue.message}", never_started=True)
+        return None
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
+        with self._asking():
+            look = self._observer.look(namespace, [job.job_id])
+            pods = self._pods(namespace, name)
+        if pods:
+            return [replica_of(pod, look.events) for pod in in_order(pods)]
+        found = look.jobs.get(job.job_id)
+        return [] if found is None or has_ended(found) else [replica_to_come(found, look.events)]
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        if job.native["results"]:
+            with self._asking():
+                return self._records.of(job)
+        return _records_in_bucket(job) if job.results_dir else []
+
+    def result_files(self, job: JobRef) -> Mapping[str, int]:
+        if not job.native["results"]:
+            return {}
+        found = {}
+        for line in self._look_at_results(job, looking.FILES).splitlines():
+            size, _, path = line.strip().partition(" ")
+            if size.isdigit():
+                found[path.removeprefix("./")] = int(size)
+        return found
+
+    # ------------------------------------------------------------------ paths
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
+        with self._asking():
+            if job.native["results"]:
+                if "removed" not in self._look_at_results(job, looking.REMOVE):
+                    return False
+            elif job.results_dir:
+                with _asking_the_bucket():
+                    storage.remove_folder(job.results_dir)
+            found = self._submitting.find(namespace, name)
+            if found is not None:
+                self._submitting.take_back(found, version=False)
+        self._kept.remove(job.job_id)
+        return True
+
+    def check_path(self, path: str) -> bool:
+        return "yes" in self._look_at(path, looking.EXISTS).split()
+
+    def list_path(self, path: str) -> list[str]:
+        return sorted(filter(None, self._look_at(path, looking.LIST).splitlines()))
+
+    def total_gpus(self) -> int:
+        """All GPUs that the cluster's nodes offer."""
+        nodes = self.cluster.nodes()
+        if nodes is None:
+            raise BackendUnreachableError(
+                "nodes cannot be listed by you, so it is not known how many GPUs there are"
+            )
+        return total_gpus(nodes)
+
+    # ------------------------------------------------------------------ inner workings
+
+    def _look_at(self, path: str, program: str) -> str:
+        """Ask about an address of a volume."""
+        text = path.removeprefix("pvc://")
+        namespace, at, rest = text.partition("@")
+        if not path.startswith("pvc://") or not at:
+            namespace = planning.default_namespace(self.transport.access.namespace)
+        else:
+            path = f"pvc://{rest}"
+        if "://" not in path:
+            raise ValidationError(
+                f"{path}: a path means nothing without what is mounted there: give "
+                "pvc://claim/folder, nfs://server/export or hostpath:///folder"
+            )
+        place = volumes.parse_place("path", path)
+        with self._asking():
+            template = self._looker.template_in(namespace)
+            return self._looker.ask(namespace, place, program, template)
+
+    def _look_at_results(self, job: JobRef, program: str) -> str:
+        place = volumes.parse_place("results", job.native["results"]).below(job.job_id)
+        with self._asking():
+            return self._looker.ask(job.native["namespace"], place, program, job.native["pod"])
+
+    def _pods(self, namespace: str, name: str) -> list[Mapping[str, Any]]:
+        selector = f"{naming.JOB_NAME_LABEL}={name}"
+        path = naming.core_path(namespace, "pods")
+        return list(self.transport.list_all(path, labelSelector=selector).items)
+
+    def _require_here(self, job: JobRef) -> None:
+        """Raise unless this cluster is the one to be asked about a job that it does not know."""
+        if not self.cluster.is_that_of(job.native):
+            raise BackendUnreachableError(self._observer.elsewhere(job))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A cluster that refuses to say was not asked."""
+        try:
+            yield
+        except ApiError as error:
+            raise BackendUnreachableError(
+                f"the cluster at {self.transport.access.server} refuses {error.call} "
+                f"({error.code} {error.reason}): {error.message}"
+            ) from error
+
+
+def _would_be_there(native: Mapping[str, Any]) -> bool:
+    """Would a Job that had been made still be there, however soon it had ended?"""
+    if native["ttl"] is None:
+        return True
+    kept_until = moment(native["planned_at"]) + timedelta(seconds=int(native["ttl"]))
+    return datetime.now(timezone.utc) + _SKEW < kept_until
+
+
+def _records_in_bucket(job: JobRef) -> list[ResultRecord]:
+    found = []
+    for rank in range(int(job.native["nodes"])):
+        with _asking_the_bucket():
+            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+        if record is not None:
+            found.append(record)
+    return found
+
+
+@contextmanager
+def _asking_the_bucket() -> Iterator[None]:
+    """A bucket that cannot be asked is a platform that cannot be asked."""
+    try:
+        yield
+    except (StorageError, CredentialError) as error:
+        raise BackendUnreachableError(str(error)) from error

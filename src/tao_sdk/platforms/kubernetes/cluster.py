@@ -1,0 +1,119 @@
+"""What is known about the cluster as a whole, asked when it matters and remembered for a while."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError
+from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.naming import core_path
+
+_T = TypeVar("_T")
+Items = list[dict[str, Any]]
+# Several jobs that are submitted one after the other look at the nodes once.
+_NODES_SECONDS = 10.0
+_MOST_PODS = 5000
+_KUEUE = "/apis/kueue.x-k8s.io"
+
+
+class Cluster:
+    """The cluster behind one connection."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._remembered: dict[str, tuple[float, Any]] = {}
+
+    def identity(self) -> str:
+        """Which cluster it is, whatever its address; "" when we may not know."""
+        # The oldest namespace of a cluster: its uid is what a cluster is usually known by.
+        return str(self._once("identity", self._ask_identity))
+
+    def is_that_of(self, native: Mapping[str, Any]) -> bool:
+        """Was a job that remembers this given to this cluster?"""
+        here, there = self._ask_identity(), native.get("cluster", "")
+        if here and there:
+            return bool(here == there)
+        return bool(native["server"] == self._api.access.server)
+
+    def require_version(self, major: int, minor: int, what: str) -> None:
+        """Raise unless the server is at least that new."""
+        said = self._once("version", lambda: self._api.get("/version"))
+        found = tuple(
+            int(re.sub(r"\D.*", "", str(said.get(part, "0"))) or 0) for part in ("major", "minor")
+        )
+        if found < (major, minor):
+            raise UnsupportedError(
+                f"{what} needs Kubernetes {major}.{minor} or newer, and this cluster has "
+                f"{said.get('gitVersion', '.'.join(map(str, found)))}"
+            )
+
+    def nodes(self) -> Items | None:
+        """All nodes; None when we may not list them."""
+        found: Items | None = self._for_a_while("nodes", lambda: self._list("/api/v1/nodes"))
+        return found
+
+    def pods(self) -> Items | None:
+        """All pods that hold something; None when we may not list them, or they are too many."""
+        found: Items | None = self._for_a_while("pods", self._ask_pods)
+        return found
+
+    def has_autoscaler(self) -> bool:
+        """Does the cluster say that it adds nodes by itself?"""
+        path = core_path("kube-system", "configmaps", "cluster-autoscaler-status")
+        return self._allowed(lambda: self._api.get(path)) is not None
+
+    def kueue_version(self) -> str:
+        """The API of Kueue, the queueing system, as `v1beta1`; "" without one."""
+        found = self._once("kueue", lambda: self._allowed(lambda: self._api.get(_KUEUE)) or {})
+        return str(found.get("preferredVersion", {}).get("version", ""))
+
+    def waiting_reasons(self, namespace: str) -> dict[str, str]:
+        """Why Kueue has not admitted Jobs, by the uid of the Job."""
+        path = f"{_KUEUE}/{self.kueue_version()}/namespaces/{namespace}/workloads"
+        reasons = {}
+        for workload in self._list(path) or ():
+            for condition in (workload.get("status") or {}).get("conditions") or ():
+                if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+                    for owner in workload["metadata"].get("ownerReferences") or ():
+                        reasons[owner["uid"]] = str(condition.get("message") or "")
+        return reasons
+
+    def _ask_identity(self) -> str:
+        found = self._allowed(lambda: self._api.get("/api/v1/namespaces/kube-system"))
+        return str(found["metadata"]["uid"]) if found else ""
+
+    def _ask_pods(self) -> Items | None:
+        busy = "status.phase!=Succeeded,status.phase!=Failed"
+        query = {"fieldSelector": busy, "limit": str(_MOST_PODS)}
+        found = self._allowed(lambda: self._api.get("/api/v1/pods", **query))
+        if found is None or (found.get("metadata") or {}).get("continue"):
+            return None
+        return list(found.get("items") or ())
+
+    def _list(self, path: str) -> Items | None:
+        return self._allowed(lambda: self._api.list_all(path).items)
+
+    def _allowed(self, ask: Callable[[], _T]) -> _T | None:
+        """The answer; None where we may not know, or there is no such thing."""
+        try:
+            return ask()
+        except ApiError as error:
+            if error.forbidden or error.missing:
+                return None
+            raise BackendUnreachableError(
+                f"the cluster at {self._api.access.server} refuses {error.call}: {error.message}"
+            ) from error
+
+    def _once(self, what: str, ask: Callable[[], Any]) -> Any:
+        if what not in self._remembered:
+            self._remembered[what] = (0.0, ask())
+        return self._remembered[what][1]
+
+    def _for_a_while(self, what: str, ask: Callable[[], Any]) -> Any:
+        now = time.monotonic()
+        if what not in self._remembered or now - self._remembered[what][0] > _NODES_SECONDS:
+            self._remembered[what] = (now, ask())
+        return self._remembered[what][1]

@@ -1,0 +1,91 @@
+"""What the container runs: the result shim, a shell, the command. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from tao_sdk.result_record import shim_argv
+
+# The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
+LONGEST_ARGUMENT = 120_000
+# A ConfigMap holds at most 1 MiB. A bundle is compressed already, so it is cut, not packed again.
+PART_BYTES = 900_000
+COMMAND_FOLDER = "/tao-job"
+COMMAND_FILE = f"{COMMAND_FOLDER}/command.sh"
+_PARTS = "/tao-job-parts"
+VOLUME = "tao-command"
+_WHOLE = "tao-command-whole"
+
+# bash where the image has it, because that is what commands are written for; sh otherwise.
+_SHELL = (
+    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
+    '[ -z "$d" ] || [ -d "$d" ] || mkdir -p "$d" 2>/dev/null; '
+    'if [ -x /bin/bash ]; then exec /bin/bash "$@"; else exec /bin/sh "$@"; fi'
+)
+# How often this rank has failed before, as Kubernetes counts it: known to pods that are retried.
+FAILURES = "TAO_FAILURES"
+_COUNT = f'export TAO_ATTEMPT=$((${{{FAILURES}:-0}}+1)); exec "$@"'
+_JOIN = f"cat {_PARTS}/* > {COMMAND_FILE} || exit 126; "
+SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has no bash"
+
+# `$(NAME)` in a Job is filled in by Kubernetes, and `$$` is its way to write a dollar.
+_MEANT_FOR_KUBERNETES = re.compile(r"\$(?=[$(])")
+
+
+def escape(text: str) -> str:
+    """Text that reaches the container as it is."""
+    return _MEANT_FOR_KUBERNETES.sub("$$", text)
+
+
+def container_command(command: str, *, retried: bool = False) -> list[str]:
+    """The words of the container's `command`."""
+    count = part_count(command)
+    if count == 0:
+        words = ["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command]
+    else:
+        join = _JOIN if count > 1 else ""
+        words = ["/bin/sh", "-c", join + _SHELL, "tao-shell", COMMAND_FILE]
+    words = shim_argv(words)
+    if retried:
+        words = ["/bin/sh", "-c", _COUNT, "tao-attempt", *words]
+    return [escape(word) for word in words]
+
+
+def part_count(command: str) -> int:
+    """How many ConfigMaps carry the command; none, if it fits into the Job."""
+    size = len(command.encode())
+    return 0 if size <= LONGEST_ARGUMENT else -(-size // PART_BYTES)
+
+
+def parts(command: str) -> list[str]:
+    """The command in pieces that fit into a ConfigMap each, as base64."""
+    data = command.encode()
+    return [
+        base64.b64encode(data[number * PART_BYTES : (number + 1) * PART_BYTES]).decode()
+        for number in range(part_count(command))
+    ]
+
+
+def command_volumes(names: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """How the pod sees those ConfigMaps: as the file itself, or as parts to be put together."""
+    if not names:
+        return [], []
+    if len(names) == 1:
+        items = [{"key": "part", "path": "command.sh"}]
+        held = {"name": VOLUME, "configMap": {"name": names[0], "items": items}}
+        return [held], [{"name": VOLUME, "mountPath": COMMAND_FOLDER, "readOnly": True}]
+    sources = [
+        {"configMap": {"name": name, "items": [{"key": "part", "path": f"{number:04}"}]}}
+        for number, name in enumerate(names)
+    ]
+    volumes: list[dict[str, Any]] = [
+        {"name": VOLUME, "projected": {"sources": sources}},
+        {"name": _WHOLE, "emptyDir": {}},
+    ]
+    seen: list[dict[str, Any]] = [
+        {"name": VOLUME, "mountPath": _PARTS, "readOnly": True},
+        {"name": _WHOLE, "mountPath": COMMAND_FOLDER},
+    ]
+    return volumes, seen

@@ -1,0 +1,190 @@
+"""Looking at volumes: a short-lived Job mounts one and tells what is there.
+
+Nothing but a pod can see a claim. The Job ends itself and is removed by the cluster, whatever
+becomes of us. It uses the image of a job that ran there, which the nodes have as a rule, or
+TAO_K8S_LOOK_IMAGE.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.command import escape
+from tao_sdk.platforms.kubernetes.pods import STUCK, issue_of, name_of, phase_of
+from tao_sdk.platforms.kubernetes.volumes import Place
+
+_WINDOW = "/window"
+_SECONDS = 120.0
+_PAUSE_SECONDS = 0.2
+_STUCK_SECONDS = 30.0
+_TTL_SECONDS = 60
+_END = "tao-look-end"
+# What a pod needs to be put on a node and to have its image, taken from the job that used it.
+_LIKE = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "serviceAccountName")
+
+EXISTS = 'if [ -e "$P" ]; then echo yes; else echo no; fi'
+LIST = 'if [ -d "$P" ]; then ls -A1 "$P"; elif [ -e "$P" ]; then basename "$P"; fi'
+# $W: the folders, one for each job.
+RECORDS = (
+    'for j in $W; do for f in "$P/$j"/tao_result.json "$P/$j"/tao_result.*.json; do '
+    '[ ! -f "$f" ] || head -c 65536 "$f"; done; done'
+)
+FILES = 'cd "$P" 2>/dev/null && find . -type f -exec wc -c {} \\;'
+REMOVE = 'rm -rf "$P" && [ ! -e "$P" ] && echo removed'
+
+
+def like(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What is remembered of a job's pods, for looking at its volumes later."""
+    container = pod_spec["containers"][0]
+    found = {name: pod_spec[name] for name in _LIKE if name in pod_spec}
+    # A Secret for the registry that belongs to the job goes with it.
+    mine = [one for one in found.get("imagePullSecrets", ()) if not _is_ours(one["name"])]
+    if "imagePullSecrets" in found:
+        found["imagePullSecrets"] = mine
+    return {"image": container["image"], **found}
+
+
+class Looker:
+    """Looks at volumes of one cluster."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._used: dict[str, Mapping[str, Any]] = {}
+        """How we looked last, by namespace."""
+
+    def ask(
+        self,
+        namespace: str,
+        place: Place,
+        program: str,
+        template: Mapping[str, Any],
+        words: str = "",
+    ) -> str:
+        """What a shell program says that finds the place at $P, and `words` at $W.
+
+        Nothing, where the claim or its namespace is gone.
+        """
+        if place.kind == "pvc" and self._is_gone(namespace, place.name):
+            return ""
+        name = f"tao-look-{uuid.uuid4().hex[:12]}"
+        path = naming.jobs_path(namespace, name)
+        self._used[namespace] = template
+        body = _job(name, place, program, template, words)
+        try:
+            self._api.create(naming.jobs_path(namespace), body)
+        except ApiError as error:
+            if error.missing:
+                return ""
+            raise BackendUnreachableError(
+                f"{place} is looked at by a Job in namespace {namespace}, which Kubernetes "
+                f"refuses: {error.message}"
+            ) from error
+        try:
+            return self._wait(namespace, name, place)
+        finally:
+            try:
+                self._api.delete(path, {"propagationPolicy": "Background"})
+            except ApiError as error:
+                if not error.missing:
+                    raise
+
+    def template_in(self, namespace: str) -> Mapping[str, Any]:
+        """How to look where no job is named: like the newest job of ours there."""
+        if chosen := settings.lookup("TAO_K8S_LOOK_IMAGE"):
+            return {"image": chosen}
+        try:
+            listed = self._api.list_all(
+                naming.jobs_path(namespace), labelSelector=f"{naming.LABEL}=true"
+            ).items
+        except ApiError as error:
+            raise BackendUnreachableError(error.message) from error
+        if not listed:
+            return self._used.get(namespace) or {"image": settings.get("TAO_K8S_LOOK_IMAGE")}
+        newest = max(listed, key=lambda job: str(job["metadata"]["creationTimestamp"]))
+        return like(newest["spec"]["template"]["spec"])
+
+    def _is_gone(self, namespace: str, claim: str) -> bool:
+        try:
+            self._api.get(naming.core_path(namespace, "persistentvolumeclaims", claim))
+        except ApiError as error:
+            return error.missing
+        return False
+
+    def _wait(self, namespace: str, name: str, place: Place) -> str:
+        began = time.monotonic()
+        pods = naming.core_path(namespace, "pods")
+        selector = f"{naming.JOB_NAME_LABEL}={name}"
+        told = "its pod was not made"
+        while (waited := time.monotonic() - began) < _SECONDS:
+            for pod in self._api.list_all(pods, labelSelector=selector).items:
+                if phase_of(pod) in ("Succeeded", "Failed"):
+                    log = self._api.text(f"{pods}/{name_of(pod)}/log", container=naming.CONTAINER)
+                    return _whole(log, place)
+                if issue := issue_of(pod):
+                    told = str(issue)
+                    if issue.reason in STUCK and waited > _STUCK_SECONDS:
+                        raise BackendUnreachableError(f"{place} cannot be looked at: {told}")
+            time.sleep(_PAUSE_SECONDS)
+        raise BackendUnreachableError(f"{place} was not looked at within {_SECONDS:g} s: {told}")
+
+
+def _job(
+    name: str, place: Place, program: str, template: Mapping[str, Any], words: str
+) -> dict[str, Any]:
+    # The top of the volume is mounted: the place itself may not be there.
+    path = f"{_WINDOW}/{place.path}" if place.kind == "pvc" else f"{_WINDOW}/{_leaf(place.path)}"
+    above = place if place.kind == "pvc" else place._replace(path=_above(place.path))
+    script = f"{program}; echo; echo {_END}"
+    container = {
+        "name": naming.CONTAINER,
+        "image": template["image"],
+        "command": ["/bin/sh", "-c", escape(script)],
+        "env": [{"name": "P", "value": escape(path)}, {"name": "W", "value": escape(words)}],
+        "volumeMounts": [{"name": "window", "mountPath": _WINDOW}],
+    }
+    pod = {
+        **{key: value for key, value in template.items() if key in _LIKE},
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": [above.volume("window")],
+    }
+    labels = {naming.LABEL_HELPER: "true"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": int(_SECONDS),
+            "ttlSecondsAfterFinished": _TTL_SECONDS,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _whole(log: str, place: Place) -> str:
+    text, end, _ = log.rpartition(f"\n{_END}")
+    if not end:
+        raise BackendUnreachableError(f"the answer about {place} was cut short: {log[-200:]!r}")
+    return text
+
+
+def _above(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[0] or "/"
+
+
+def _leaf(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("tao-job-") and name.endswith("-pull")

@@ -1,0 +1,394 @@
+"""From a request to the objects that the cluster is asked for: pure.
+
+What `build` returns is sent word for word. A job that needs nothing but its Job is one object.
+Anything else (a Secret with its environment, a Service, a long command) belongs to the Job and
+goes with it, so the Job comes first: suspended, and marked as not yet submitted. The last step of
+a submission takes both away, in one change.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tao_sdk.platforms.kubernetes import command as commands
+from tao_sdk.platforms.kubernetes import naming, overlay, volumes
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.secrets import PLACEHOLDER, Secret
+
+TTL_SECONDS = 3600
+DEFAULT_PORT = "29500"
+NGC_REGISTRY = "nvcr.io"
+_FENCE_TTL_SECONDS = 600
+# Nodes that are kept for GPU work have this taint; some clusters add the toleration themselves.
+GPU_TOLERATION = {"key": naming.GPU, "operator": "Exists", "effect": "NoSchedule"}
+# GPUs of a node whose default runtime is NVIDIA's would be visible to every container.
+_NVIDIA = "nvidia.com/"
+_NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the objects need beside the request."""
+
+    job_id: str
+    token: str
+    namespace: str
+    gpu_count: int
+    credentials: Mapping[str, str]
+    runner: Mapping[str, str]
+    """Settings of the runner, where the command carries one."""
+    stop_seconds: float
+    login: tuple[str, Secret] | None = None
+    """User and password of NVIDIA's registry, for an image there without a Secret of its own."""
+
+    @property
+    def name(self) -> str:
+        return naming.job_name(self.job_id)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Everything that a submission makes. Holds secrets: never printed, never stored."""
+
+    job: dict[str, Any]
+    companions: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """Resource and object, in the order in which they are made after the Job."""
+    release: dict[str, Any] | None = field(default=None)
+    """The change that lets the Job start; None when it starts as it is."""
+
+    def __repr__(self) -> str:
+        return f"Objects({self.job['metadata']['name']})"
+
+    def shown(self) -> dict[str, str]:
+        """For people: values of Secrets left out."""
+        texts = {"job": _pretty(self.job)}
+        for resource, one in self.companions:
+            visible = one
+            if one["kind"] == "Secret":
+                visible = {**one, "data": dict.fromkeys(one["data"], PLACEHOLDER)}
+            elif one["kind"] == "ConfigMap":
+                size = len(base64.b64decode(one["binaryData"]["part"]))
+                visible = {**one, "binaryData": {"part": f"[{size:,} bytes of the command]"}}
+            texts[f"{resource} {one['metadata']['name']}"] = _pretty(visible)
+        if self.release is not None:
+            texts["then"] = _pretty(self.release)
+        return texts
+
+
+def build(request: JobRequest, settled: Settled) -> Objects:
+    """The Job and what belongs to it."""
+    companions = _companions(request, settled)
+    queue = request.options["queue"]
+    job = _job(request, settled, companions)
+    if request.options["overlay"]:
+        job = overlay.merge(job, request.options["overlay"])
+    if not companions:
+        if queue:
+            job["metadata"]["labels"][naming.QUEUE_LABEL] = queue
+            job["spec"]["suspend"] = True
+        return Objects(job)
+    job["spec"]["suspend"] = True
+    job["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
+    release: dict[str, Any] = {"metadata": {"labels": {naming.LABEL_SUBMITTING: None}}}
+    if queue:
+        # Kueue starts a Job only once it has this label.
+        release["metadata"]["labels"][naming.QUEUE_LABEL] = queue
+    else:
+        release["spec"] = {"suspend": False}
+    return Objects(job, companions, release)
+
+
+def fence(job_id: str, namespace: str) -> dict[str, Any]:
+    """A Job that takes a name, runs nothing, and goes by itself.
+
+    Of zero completions it has all at once, and the cluster removes it later.
+    """
+    never = {"name": naming.CONTAINER, "image": "tao-sdk/never-runs", "command": ["false"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": naming.job_name(job_id),
+            "namespace": namespace,
+            "labels": {naming.LABEL_FENCE: "true"},
+        },
+        "spec": {
+            "completions": 0,
+            "parallelism": 0,
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": _FENCE_TTL_SECONDS,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [never]}},
+        },
+    }
+
+
+def owned_by(job: Mapping[str, Any], companion: Mapping[str, Any]) -> dict[str, Any]:
+    """The object as one that goes when the Job goes."""
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": False,
+    }
+    return {**companion, "metadata": {**companion["metadata"], "ownerReferences": [owner]}}
+
+
+def secret_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+    """What the container finds set, and nobody else may read."""
+    own = {name: value.reveal() for name, value in request.env.items()}
+    return {**settled.credentials, **own}
+
+
+def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+    """What the container finds set, and everybody may read; yours wins where it may."""
+    env = dict(settled.runner)
+    if settled.gpu_count == 0 and not _asks_for_parts(request):
+        env.update(_NO_GPUS)
+    if request.num_nodes > 1:
+        env["MASTER_PORT"] = DEFAULT_PORT
+    env = {name: value for name, value in env.items() if name not in request.env}
+    if request.num_nodes > 1:
+        name = settled.name
+        env |= {
+            "WORLD_SIZE": str(request.num_nodes),
+            "NNODES": str(request.num_nodes),
+            "NUM_GPU_PER_NODE": str(settled.gpu_count),
+            "NPROC_PER_NODE": str(settled.gpu_count),
+            "MASTER_ADDR": f"{name}-0.{name}",
+        }
+    env |= {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
+    if volumes.results_place(request.options["mounts"]) is not None:
+        env["TAO_RESULTS_ROOT"] = volumes.RESULTS
+    return env
+
+
+def _asks_for_parts(request: JobRequest) -> bool:
+    """Is a part of a GPU (MIG, shared) asked for by its own name?
+
+    A variable of the pod would win over what the device plugin says which part it is.
+    """
+    return any(name.startswith(_NVIDIA) for name in request.options["resources"])
+
+
+def wants_login(request: JobRequest) -> bool:
+    """Is the image on NVIDIA's registry, and no Secret for it named?"""
+    at_nvidia = request.image.partition("/")[0] == NGC_REGISTRY
+    return at_nvidia and not request.options["image_pull_secret"]
+
+
+def _job(
+    request: JobRequest, settled: Settled, companions: tuple[tuple[str, dict[str, Any]], ...]
+) -> dict[str, Any]:
+    options = request.options
+    spec: dict[str, Any] = {
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": TTL_SECONDS,
+        "template": {
+            "metadata": {"labels": {**options["labels"], **_labels(request, settled)}},
+            "spec": _pod_spec(request, settled, [one for _, one in companions]),
+        },
+    }
+    if request.num_nodes > 1 or options["retries"]:
+        spec |= {
+            "completionMode": "Indexed",
+            "completions": request.num_nodes,
+            "parallelism": request.num_nodes,
+        }
+    if options["retries"]:
+        _allow_retries(spec, options["retries"])
+    if options["active_deadline_seconds"]:
+        spec["activeDeadlineSeconds"] = options["active_deadline_seconds"]
+    labels = {**options["labels"], **_labels(request, settled), naming.LABEL_TOKEN: settled.token}
+    metadata: dict[str, Any] = {
+        "name": settled.name,
+        "namespace": settled.namespace,
+        "labels": labels,
+    }
+    if options["annotations"]:
+        metadata["annotations"] = dict(options["annotations"])
+        spec["template"]["metadata"]["annotations"] = dict(options["annotations"])
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _allow_retries(spec: dict[str, Any], retries: int) -> None:
+    # A limit for the whole Job would count the failures of all its pods together.
+    del spec["backoffLimit"]
+    spec |= {"backoffLimitPerIndex": retries, "maxFailedIndexes": 0}
+    # A pod that a node's end or a more important job took is not the program's failure.
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    spec["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": disrupted}]}
+
+
+def _pod_spec(
+    request: JobRequest, settled: Settled, companions: list[dict[str, Any]]
+) -> dict[str, Any]:
+    options = request.options
+    parts = [one["metadata"]["name"] for one in companions if one["kind"] == "ConfigMap"]
+    command_volumes, command_mounts = commands.command_volumes(parts)
+    user_volumes, user_mounts = volumes.pod_volumes(options["mounts"])
+    shm_volumes, shm_mounts = _shared_memory(request)
+    container: dict[str, Any] = {
+        "name": naming.CONTAINER,
+        "image": request.image,
+        "command": commands.container_command(request.command, retried=bool(options["retries"])),
+        "env": _environment(request, settled),
+        "resources": _resources(request, settled),
+        "volumeMounts": [*shm_mounts, *user_mounts, *command_mounts],
+    }
+    if secret_environment(request, settled):
+        container["envFrom"] = [{"secretRef": {"name": _env_name(settled)}}]
+    if options["image_pull_policy"]:
+        container["imagePullPolicy"] = options["image_pull_policy"]
+    if options["cwd"]:
+        container["workingDir"] = options["cwd"]
+    tolerations = list(options["tolerations"])
+    if settled.gpu_count and GPU_TOLERATION not in tolerations:
+        tolerations.append(GPU_TOLERATION)
+    pull = list(options["image_pull_secret"])
+    if settled.login is not None:
+        pull.append(_pull_name(settled))
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [*shm_volumes, *user_volumes, *command_volumes],
+        # Whoever deletes the Job, with kubectl as well, gives it this time to save and deliver.
+        "terminationGracePeriodSeconds": math.ceil(settled.stop_seconds),
+        # Variables for every Service of the namespace are of no use, and may be thousands.
+        "enableServiceLinks": False,
+    }
+    found = {
+        "subdomain": settled.name if request.num_nodes > 1 else None,
+        "nodeSelector": options["node_selector"],
+        "tolerations": tolerations,
+        "affinity": options["affinity"],
+        "imagePullSecrets": [{"name": name} for name in pull],
+        "serviceAccountName": options["service_account"],
+        "priorityClassName": options["priority_class"],
+        "hostNetwork": options["host_network"],
+        # With the node's network, the cluster's names would not be known otherwise.
+        "dnsPolicy": "ClusterFirstWithHostNet" if options["host_network"] else None,
+        "hostIPC": options["host_ipc"],
+    }
+    return {**spec, **{name: value for name, value in found.items() if value}}
+
+
+def _environment(request: JobRequest, settled: Settled) -> list[dict[str, Any]]:
+    env: list[dict[str, Any]] = [
+        {"name": name, "value": commands.escape(value)}
+        for name, value in plain_environment(request, settled).items()
+    ]
+    if request.num_nodes > 1:
+        env.append(_from_annotation("NODE_RANK", naming.INDEX_ANNOTATION))
+    if request.options["retries"]:
+        env.append(_from_annotation(commands.FAILURES, naming.FAILURES_ANNOTATION))
+    return env
+
+
+def _from_annotation(name: str, annotation: str) -> dict[str, Any]:
+    path = f"metadata.annotations['{annotation}']"
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _resources(request: JobRequest, settled: Settled) -> dict[str, Any]:
+    """Memory and disk are promised and limited; processors are promised only, since a limit on
+    them slows a job down that could have used idle ones.
+    """
+    asked: dict[str, str] = dict(request.options["resources"])
+    limits = {name: value for name, value in asked.items() if name != "cpu"}
+    if settled.gpu_count:
+        limits[naming.GPU] = str(settled.gpu_count)
+    requests = {name: value for name, value in asked.items() if "/" not in name}
+    found = {"requests": requests, "limits": limits}
+    return {name: value for name, value in found.items() if value}
+
+
+def _shared_memory(request: JobRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Memory to share: 64 MiB, the default of containers, end in bus errors of data loaders.
+
+    Without a size it is bounded by the pod's memory limit, or else by the node's memory.
+    """
+    asked = request.options["shm_size"]
+    taken = any(mount.target == "/dev/shm" for mount in request.options["mounts"])  # noqa: S108 - in the container
+    if asked == "0" or taken or request.options["host_ipc"]:
+        return [], []
+    held: dict[str, Any] = {"medium": "Memory"}
+    if asked:
+        held["sizeLimit"] = asked
+    name = "tao-shm"
+    return [{"name": name, "emptyDir": held}], [{"name": name, "mountPath": "/dev/shm"}]  # noqa: S108 - in the container
+
+
+def _companions(request: JobRequest, settled: Settled) -> tuple[tuple[str, dict[str, Any]], ...]:
+    made: list[tuple[str, dict[str, Any]]] = []
+    env = secret_environment(request, settled)
+    if env:
+        made.append(("secrets", _secret(request, settled, _env_name(settled), "Opaque", env)))
+    if settled.login is not None:
+        user, password = settled.login
+        auth = base64.b64encode(f"{user}:{password.reveal()}".encode()).decode()
+        entry = {"username": user, "password": password.reveal(), "auth": auth}
+        text = json.dumps({"auths": {NGC_REGISTRY: entry}})
+        kind = "kubernetes.io/dockerconfigjson"
+        held = _secret(request, settled, _pull_name(settled), kind, {".dockerconfigjson": text})
+        made.append(("secrets", held))
+    for number, part in enumerate(commands.parts(request.command)):
+        metadata = _metadata(request, settled, f"{settled.name}-command-{number}")
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        made.append(("configmaps", {**body, "immutable": True, "binaryData": {"part": part}}))
+    if request.num_nodes > 1:
+        made.append(("services", _service(request, settled)))
+    return tuple(made)
+
+
+def _service(request: JobRequest, settled: Settled) -> dict[str, Any]:
+    """Names for the pods, before they are ready: that is when they look for each other."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(request, settled, settled.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {naming.JOB_NAME_LABEL: settled.name},
+        },
+    }
+
+
+def _secret(
+    request: JobRequest, settled: Settled, name: str, kind: str, values: Mapping[str, str]
+) -> dict[str, Any]:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    metadata = _metadata(request, settled, name)
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+    return {**body, "immutable": True, "data": data}
+
+
+def _metadata(request: JobRequest, settled: Settled, name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": settled.namespace, "labels": _labels(request, settled)}
+
+
+def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
+    return {
+        naming.LABEL: "true",
+        naming.LABEL_JOB: settled.job_id,
+        naming.LABEL_NETWORK: naming.label_value(request.network_arch),
+        naming.LABEL_ACTION: naming.label_value(request.action),
+    }
+
+
+def _env_name(settled: Settled) -> str:
+    return f"{settled.name}-env"
+
+
+def _pull_name(settled: Settled) -> str:
+    return f"{settled.name}-pull"
+
+
+def _pretty(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

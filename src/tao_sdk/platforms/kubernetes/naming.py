@@ -1,0 +1,70 @@
+"""What things of ours are called in a cluster, and where its API keeps them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+LABEL = "tao-toolkit"
+LABEL_JOB = "tao-sdk-job-id"
+LABEL_NETWORK = "tao-sdk-network"
+LABEL_ACTION = "tao-sdk-action"
+LABEL_TOKEN = "tao-sdk-token"  # noqa: S105 - a name; the token tells submissions apart
+LABEL_FENCE = "tao-sdk-fence"
+LABEL_HELPER = "tao-sdk-helper"
+# On a Job only as long as its submission is not complete.
+LABEL_SUBMITTING = "tao-sdk-submitting"
+OUR_LABELS = frozenset(
+    {
+        LABEL,
+        LABEL_JOB,
+        LABEL_NETWORK,
+        LABEL_ACTION,
+        LABEL_TOKEN,
+        LABEL_FENCE,
+        LABEL_HELPER,
+        LABEL_SUBMITTING,
+    }
+)
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+JOB_NAME_LABEL = "job-name"
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
+
+CONTAINER = "tao"
+GPU = "nvidia.com/gpu"
+
+_NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_LABEL = 63
+# Up to so many jobs are asked for by their ids.
+_FEW = 20
+
+
+def job_name(job_id: str) -> str:
+    return f"tao-job-{job_id}".lower()
+
+
+def label_value(text: str) -> str:
+    """The nearest text that may be the value of a label; the store has it as it was given."""
+    return _NOT_IN_A_LABEL.sub("_", text)[:_LONGEST_LABEL].strip("_.-")
+
+
+def selector_of(job_ids: Collection[str]) -> str:
+    """What selects certain jobs; where they are many, all that are ours."""
+    if len(job_ids) <= _FEW:
+        return f"{LABEL_JOB} in ({','.join(sorted(job_ids))})"
+    return f"{LABEL}=true"
+
+
+def core_path(namespace: str, resource: str, name: str = "") -> str:
+    """Pods, Secrets, Services, ConfigMaps, Events, claims of a namespace."""
+    return _below(f"/api/v1/namespaces/{namespace}/{resource}", name)
+
+
+def jobs_path(namespace: str, name: str = "") -> str:
+    return _below(f"/apis/batch/v1/namespaces/{namespace}/jobs", name)
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}/{name}" if name else path

@@ -1,0 +1,160 @@
+"""The keywords of `create_job` that only Kubernetes has, and how they are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
+from tao_sdk.platforms.kubernetes.overlay import check_overlay
+from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
+from tao_sdk.platforms.kubernetes.volumes import check_mounts
+from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_KEY = re.compile(
+    r"(?:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+# What a keyword calls it, and what Kubernetes does.
+_RESOURCES = {"ephemeral_storage": "ephemeral-storage"}
+
+
+def check_namespace(where: str, value: Any) -> str:
+    text = check_text(where, value)
+    if not _NAMESPACE.fullmatch(text):
+        raise ValidationError(
+            f"{where}: {text!r} is not a namespace: lower-case letters, digits and '-', at most 63"
+        )
+    return text
+
+
+def _check_name(where: str, value: Any) -> str:
+    text = check_text(where, value)
+    if not _NAME.fullmatch(text):
+        raise ValidationError(f"{where}: {text!r} is not a name that Kubernetes accepts")
+    return text
+
+
+def _check_names(where: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected the name of a Secret, or a list of names")
+    return tuple(_check_name(f"{where}[{n}]", item) for n, item in enumerate(value))
+
+
+def _check_pairs(where: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValidationError(f"{where}: expected {{'key': 'value'}}")
+    found = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValidationError(f"{where}: {key!r} is not a key that Kubernetes accepts")
+        if key in OUR_LABELS or key == QUEUE_LABEL:
+            instead = "use queue= instead" if key == QUEUE_LABEL else "it is the SDK's own"
+            raise ValidationError(f"{where}.{key}: {instead}")
+        found[key] = check_text(f"{where}.{key}", item)
+    return found
+
+
+def _check_labels(where: str, value: Any) -> dict[str, str]:
+    found = _check_pairs(where, value)
+    for key, item in found.items():
+        if not _LABEL_VALUE.fullmatch(item):
+            raise ValidationError(
+                f"{where}.{key}: {item!r} is not the value of a label: at most 63 letters, digits "
+                "and _ . -"
+            )
+    return found
+
+
+def _check_tolerations(where: str, value: Any) -> tuple[dict[str, Any], ...]:
+    if isinstance(value, Mapping):
+        value = [value]
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValidationError(
+            f"{where}: expected a list such as [{{'key': 'gpu', 'operator': 'Exists'}}]"
+        )
+    for number, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise ValidationError(f"{where}[{number}]: expected a mapping, got {item!r}")
+        one_of("Exists", "Equal")(f"{where}[{number}].operator", item.get("operator", "Equal"))
+        one_of(*_EFFECTS)(f"{where}[{number}].effect", item.get("effect", ""))
+    return tuple(dict(item) for item in value)
+
+
+def _check_mapping(where: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValidationError(f"{where}: expected a mapping, got {type(value).__name__}")
+    return dict(value)
+
+
+def _check_resources(where: str, value: Any) -> dict[str, str]:
+    """{'cpu': 8, 'memory': '64Gi', 'ephemeral_storage': '100Gi', 'rdma/hca': 1}"""
+    found = {}
+    for name, item in _check_mapping(where, value).items():
+        resource = _RESOURCES.get(name, name)
+        if resource == GPU:
+            raise ValidationError(f"{where}.{name}: GPUs are asked for with gpu_count=")
+        if resource not in ("cpu", "memory", "ephemeral-storage") and "/" not in str(resource):
+            raise ValidationError(
+                f"{where}.{name}: there are cpu, memory, ephemeral_storage and what a device "
+                "plugin offers under a name with a slash (rdma/hca)"
+            )
+        found[str(resource)] = check_quantity(f"{where}.{name}", item)
+    return found
+
+
+def _check_shm(where: str, value: Any) -> str:
+    """An amount; 0 is none of its own."""
+    text = check_quantity(where, value)
+    return text if amount(text) else "0"
+
+
+def _check_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{where}: expected True or False, got {value!r}")
+    return value
+
+
+def _check_retries(where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
+        raise ValidationError(f"{where}: {value!r} is not a number of retries from 0 to 1000")
+    return value
+
+
+OPTIONS = (
+    Option("namespace", "namespace of the Job; default: TAO_K8S_NAMESPACE", check_namespace),
+    Option("image_pull_secret", "Secrets of the namespace for the registry", _check_names, ()),
+    Option("image_pull_policy", "when to pull", one_of("Always", "IfNotPresent", "Never")),
+    Option("node_selector", "labels that nodes must have", _check_labels, {}),
+    Option("tolerations", "taints of nodes that do not matter", _check_tolerations, ()),
+    Option("affinity", "affinity of the pods, as Kubernetes writes it", _check_mapping),
+    Option(
+        "resources",
+        "per node: {'cpu': 8, 'memory': '64Gi', 'ephemeral_storage': '100Gi'}",
+        _check_resources,
+        {},
+    ),
+    Option("shm_size", "size of /dev/shm, in memory; default: what the node allows", _check_shm),
+    Option(
+        "mounts", "volumes: 'pvc://claim[/folder]:/data[:ro]', nfs://…, Mount", check_mounts, ()
+    ),
+    Option("service_account", "service account of the pods", _check_name),
+    Option("priority_class", "priority class of the pods", _check_name),
+    Option("labels", "labels of Job and pods, beside ours", _check_labels, {}),
+    Option("annotations", "annotations of Job and pods", _check_pairs, {}),
+    Option("active_deadline_seconds", "the Job is ended after this time", check_positive),
+    Option("host_network", "the node's network, as RDMA may need it", _check_switch, False),
+    Option("host_ipc", "the node's shared memory", _check_switch, False),
+    Option("cwd", "working directory in the container; default: the image's", check_text),
+    Option("queue", "queue of Kueue that decides when the job starts", _check_name),
+    Option("gang", "True: all pods or none, which needs queue= and Kueue", _check_switch, False),
+    Option("retries", "how often each pod is tried again after a failure", _check_retries, 0),
+    Option("overlay", "a patch for the Job, for what has no keyword", check_overlay),
+)

@@ -1,0 +1,245 @@
+"""What a plan says, and what it refuses before anything exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, CapacityError, UnsupportedError, ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.backend import Artefact
+from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
+from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.cluster import Cluster
+from tao_sdk.platforms.kubernetes.options import check_namespace
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.secrets import Secret
+
+_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
+_LARGEST_SECRET = 1_000_000
+# What the kernel takes for one variable, with its name.
+_LARGEST_VARIABLE = 131_071
+
+
+def refuse_impossible(request: JobRequest) -> None:
+    """Raise for what no cluster could run."""
+    if not request.image:
+        raise ValidationError("image: Kubernetes runs commands in an image; name one")
+    if not _IMAGE_NAME.fullmatch(request.image):
+        raise ValidationError(f"image: {request.image!r} is not the name of an image")
+    size = sum(len(name) + len(value.reveal().encode()) for name, value in request.env.items())
+    if size > _LARGEST_SECRET:
+        raise ValidationError(
+            f"env_vars: {size:,} bytes do not fit into a Secret (1 MiB); pass large data as a file"
+        )
+    for name, value in request.env.items():
+        if len(f"{name}={value.reveal()}".encode()) > _LARGEST_VARIABLE:
+            raise ValidationError(
+                f"env_vars.{name}: no program can be given more than {_LARGEST_VARIABLE:,} bytes "
+                "in one variable; pass large data as a file"
+            )
+    if request.options["gang"] and not request.options["queue"]:
+        raise ValidationError(
+            "gang: all pods or none is what Kueue does: name the queue as well (queue=)"
+        )
+
+
+def namespace_of(request: JobRequest, of_context: str) -> str:
+    """Where the job goes: keyword, TAO_K8S_NAMESPACE, the context's own, default."""
+    told: str | None = request.options["namespace"]
+    return told or default_namespace(of_context)
+
+
+def default_namespace(of_context: str) -> str:
+    from_settings = settings.lookup("TAO_K8S_NAMESPACE")
+    if from_settings:
+        return check_namespace("TAO_K8S_NAMESPACE", from_settings)
+    return of_context or "default"
+
+
+def login(request: JobRequest) -> tuple[str, Secret] | None:
+    """User and password for an image on NVIDIA's registry that has no Secret of its own."""
+    key = settings.lookup("NGC_KEY")
+    if not key or not manifests.wants_login(request):
+        return None
+    return settings.get("DOCKER_USERNAME"), Secret(key)
+
+
+class Guard:
+    """Looks at the cluster for what would keep a job from running."""
+
+    def __init__(self, api: KubeApi, cluster: Cluster) -> None:
+        self._api = api
+        self._cluster = cluster
+
+    def check(self, request: JobRequest, namespace: str) -> list[str]:
+        """Raises where a job cannot run; returns what is to be said about it."""
+        options = request.options
+        if request.num_nodes > 1:
+            self._cluster.require_version(1, 28, "num_nodes: a job on several nodes")
+        if options["retries"]:
+            self._cluster.require_version(1, 29, "retries: trying each pod again")
+        if options["queue"] and not self._cluster.kueue_version():
+            what = "gang" if options["gang"] else "queue"
+            raise UnsupportedError(
+                f"{what}: this cluster has no Kueue (no API kueue.x-k8s.io), so nobody would let "
+                "the job start; install it (https://kueue.sigs.k8s.io), or leave the queue out"
+            )
+        warnings = self._check_objects(options, namespace)
+        for number, mount in enumerate(options["mounts"]):
+            warnings += self._check_mount(f"mounts[{number}]", mount, request, namespace)
+        return warnings
+
+    def gpus(self, request: JobRequest) -> tuple[int, list[str]]:
+        """GPUs per pod, and what is to be said; raises `CapacityError` where there are too few."""
+        if request.gpu_count == 0:
+            return 0, []
+        wish = _wish(request)
+        nodes = self._cluster.nodes()
+        if nodes is None:
+            if request.gpu_count == -1:
+                raise ValidationError(
+                    "gpu_count: -1 means all GPUs of a node, and you may not list nodes here; say "
+                    "how many"
+                )
+            told = "nodes cannot be listed by you, so it is not known whether there are such GPUs"
+            return request.gpu_count, [told]
+        if request.gpu_count == -1:
+            wish = wish._replace(gpus=max(1, capacity.largest(nodes, wish)))
+        pods = self._cluster.pods()
+        found = capacity.judge(wish, nodes, pods)
+        if found.error and self._cluster.has_autoscaler():
+            found = capacity.judge(wish, nodes, pods, autoscaler=True)
+        if found.error:
+            raise CapacityError(found.error)
+        return wish.gpus, list(found.warnings)
+
+    def _check_objects(self, options: Mapping[str, Any], namespace: str) -> list[str]:
+        warnings: list[str] = []
+        for name in options["image_pull_secret"]:
+            hint = (
+                f"kubectl create secret docker-registry {name} -n {namespace} "
+                "--docker-server=… --docker-username=… --docker-password=…"
+            )
+            where = "image_pull_secret"
+            found = self._find(where, "secrets", name, namespace, warnings, f": {hint}")
+            if found and not str(found.get("type", "")).startswith("kubernetes.io/dockerc"):
+                warnings.append(f"{where}: Secret {name} is not one for a registry")
+        return warnings
+
+    def _check_mount(
+        self, where: str, mount: Mount, request: JobRequest, namespace: str
+    ) -> list[str]:
+        warnings: list[str] = []
+        place = volumes.place_of(mount)
+        if place.kind == "hostpath":
+            warnings.append(
+                f"{where}: {place.path} is a folder of whichever node runs the pod, not of this "
+                "machine"
+            )
+        elif place.kind == "configmap":
+            self._find(where, "configmaps", place.name, namespace, warnings)
+        elif place.kind == "secret":
+            self._find(where, "secrets", place.name, namespace, warnings)
+        elif place.kind == "pvc":
+            claims = "persistentvolumeclaims"
+            claim = self._find(where, claims, place.name, namespace, warnings)
+            if claim:
+                check_claim(where, claim, request.num_nodes, writes=not mount.read_only)
+        return warnings
+
+    def _find(
+        self,
+        where: str,
+        resource: str,
+        name: str,
+        namespace: str,
+        warnings: list[str],
+        hint: str = "; create it, or correct its name",
+    ) -> dict[str, Any] | None:
+        """An object that a job needs; refused if it is not there, noted if nobody lets us look."""
+        try:
+            return self._api.get(naming.core_path(namespace, resource, name))
+        except ApiError as error:
+            if error.missing:
+                raise ValidationError(
+                    f"{where}: there is no {name} among the {resource} of namespace "
+                    f"{namespace}{hint}"
+                ) from error
+            if error.forbidden:
+                warnings.append(f"{where}: you may not look whether {name} is there")
+                return None
+            raise BackendUnreachableError(error.message) from error
+
+
+def _wish(request: JobRequest) -> capacity.Wish:
+    """What is asked for, with what an overlay changes about where pods may be put."""
+    options = request.options
+    placed = {
+        "nodeSelector": options["node_selector"],
+        "tolerations": (*options["tolerations"], manifests.GPU_TOLERATION),
+    }
+    patch: Mapping[str, Any] = options["overlay"] or {}
+    for key in ("spec", "template", "spec"):
+        patch = patch.get(key) or {}
+    placed = overlay.merge(placed, {key: patch[key] for key in placed if key in patch})
+    return capacity.Wish(
+        request.gpu_count,
+        request.num_nodes,
+        placed.get("nodeSelector", {}),
+        placed.get("tolerations", ()),
+    )
+
+
+def check_claim(where: str, claim: Mapping[str, Any], nodes: int, *, writes: bool) -> None:
+    """Refuse a claim that the pods could not mount as they want to."""
+    name = claim["metadata"]["name"]
+    modes = (claim.get("spec") or {}).get("accessModes") or []
+    if (claim.get("status") or {}).get("phase") == "Lost":
+        raise ValidationError(f"{where}: claim {name} has lost its volume (phase Lost)")
+    if writes and not any(mode.startswith("ReadWrite") for mode in modes):
+        raise ValidationError(
+            f"{where}: claim {name} can only be read ({', '.join(modes)}); mount it with :ro"
+        )
+    shared = "ReadWriteMany" in modes or (not writes and "ReadOnlyMany" in modes)
+    if nodes > 1 and not shared:
+        raise ValidationError(
+            f"{where}: claim {name} ({', '.join(modes)}) can be mounted by one node only, and the "
+            f"job has {nodes}; use a claim with ReadWriteMany"
+        )
+
+
+def results_address(place: volumes.Place | None, namespace: str, job_id: str) -> str:
+    """Where the results of a job will be; "" when they stay in its pods."""
+    if place is None:
+        return ""
+    below = place.below(job_id)
+    if place.kind == "pvc":
+        return f"pvc://{namespace}@{below.name}/{below.path}"
+    return str(below)
+
+
+def artefacts(
+    objects: manifests.Objects, api: KubeApi, namespace: str, text: str
+) -> tuple[Artefact, ...]:
+    """What a person is shown: where, and every object word for word, less the secrets."""
+    where = f"cluster {api.access.server} (context {api.access.context})\nnamespace {namespace}"
+    shown = [Artefact("where", where)]
+    shown += [Artefact(name, told) for name, told in objects.shown().items()]
+    if command.part_count(text):
+        shown.append(Artefact(command.COMMAND_FILE, text))
+    return tuple(shown)
+
+
+def notes(warnings: Sequence[str], results_dir: str) -> tuple[str, ...]:
+    """What a person should know before submitting."""
+    told = [command.SHELL_NOTE, *warnings]
+    if not results_dir:
+        told.append(
+            "no writable mount at /results: what the job writes goes with its pod, and its outcome "
+            f"is known only while its Job is kept ({manifests.TTL_SECONDS} s after its end) or if "
+            "somebody watches it (S3_BUCKET_NAME sends declared outputs to a bucket)"
+        )
+    return tuple(told)

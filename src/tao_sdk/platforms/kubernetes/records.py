@@ -1,0 +1,64 @@
+"""The records that jobs left beside their results, where only a pod can read them.
+
+Reading takes a Job of its own, some seconds. Many jobs may vanish together (their time to live is
+over), so those on one volume are read by one, and what was read is good for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.kubernetes.looking import RECORDS, Looker
+from tao_sdk.platforms.kubernetes.volumes import parse_place
+from tao_sdk.result_record import ResultRecord
+
+_GOOD_SECONDS = 15.0
+
+
+class Records:
+    """Records on the volumes of one cluster."""
+
+    def __init__(self, looker: Looker) -> None:
+        self._looker = looker
+        self._vanished: dict[str, JobRef] = {}
+        self._read: dict[str, tuple[float, list[ResultRecord]]] = {}
+
+    def will_be_asked(self, vanished: Iterable[JobRef]) -> None:
+        """About these, which the cluster does not know (any more)."""
+        now = time.monotonic()
+        self._read = {
+            job_id: read for job_id, read in self._read.items() if now - read[0] < _GOOD_SECONDS
+        }
+        self._vanished = {job.job_id: job for job in vanished if job.native["results"]}
+
+    def of(self, job: JobRef) -> list[ResultRecord]:
+        """By rank."""
+        if job.job_id not in self._vanished:
+            return self._ask([job])[job.job_id]
+        if job.job_id not in self._read:
+            together = [
+                other
+                for other in self._vanished.values()
+                if _volume(other) == _volume(job) and other.job_id not in self._read
+            ]
+            now = time.monotonic()
+            for job_id, records in self._ask(together).items():
+                self._read[job_id] = now, records
+        return self._read[job.job_id][1]
+
+    def _ask(self, jobs: list[JobRef]) -> dict[str, list[ResultRecord]]:
+        native = jobs[0].native
+        place = parse_place("results", native["results"])
+        words = " ".join(job.job_id for job in jobs)
+        text = self._looker.ask(native["namespace"], place, RECORDS, native["pod"], words)
+        found = {}
+        for job in jobs:
+            parsed = (ResultRecord.parse(line, job.job_id) for line in text.splitlines())
+            found[job.job_id] = sorted(filter(None, parsed), key=lambda record: record.rank)
+        return found
+
+
+def _volume(job: JobRef) -> tuple[str, str]:
+    return job.native["namespace"], job.native["results"]

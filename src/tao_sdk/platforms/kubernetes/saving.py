@@ -1,0 +1,133 @@
+"""What is done beside everything else: logs that would be lost with their pods are brought here.
+
+A cluster removes a Job an hour after its end, and a cancelled one with its pods at once. So the
+logs of a job that has ended are copied, and those of a job that is being cancelled are followed
+until its last line. The same thread looks for what killed clients left behind, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from tao_sdk.errors import TaoError
+from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.kept import Kept
+from tao_sdk.platforms.kubernetes.leftovers import sweep
+from tao_sdk.platforms.kubernetes.pods import has_begun, name_of
+
+_log = logging.getLogger("tao_sdk.kubernetes")
+# What is kept of a log that nobody asked for: the end of it, and what comes while it is followed.
+_LINES = 20_000
+_NO_MORE = "[no more than its last {:,} lines were kept of this log; there may have been others]\n"
+_PATIENCE_SECONDS = 30.0
+
+
+class LogSaver:
+    """Brings logs of one cluster to the folder of one store, in threads of its own."""
+
+    def __init__(self, api: KubeApi, kept: Kept) -> None:
+        self._api = api
+        """Of its own: what it does is no part of anybody's question."""
+        self._kept = kept
+        self._ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._seen: set[str] = set()
+        self._swept: set[str] = set()
+        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+        self._following: dict[str, list[threading.Thread]] = {}
+
+    def save(self, namespace: str, job_id: str) -> None:
+        """Copy the logs of a job that has ended, some time soon."""
+        with self._lock:
+            if job_id in self._seen:
+                return
+            self._seen.add(job_id)
+            self._ended.put((namespace, job_id))
+            # After a fork it is another process's.
+            if self._worker is None or not self._worker.is_alive():
+                # Not a daemon: a program that ends waits for what it has begun to keep.
+                self._worker = threading.Thread(target=self._work, name="tao-keep-logs")
+                self._worker.start()
+
+    def follow(self, namespace: str, job_id: str, pods: list[Mapping[str, Any]]) -> None:
+        """Read the logs of pods that are about to be stopped, until they are."""
+        threads = []
+        for pod in pods:
+            if has_begun(pod):
+                thread = threading.Thread(
+                    target=self._copy,
+                    args=(namespace, job_id, name_of(pod)),
+                    kwargs={"follow": True},
+                    name=f"tao-follow-{name_of(pod)}",
+                    daemon=True,
+                )
+                thread.start()
+                threads.append(thread)
+        self._following[job_id] = threads
+
+    def finish(self, job_id: str, seconds: float) -> None:
+        """Wait until the logs of a stopped job are here."""
+        for thread in self._following.pop(job_id, ()):
+            thread.join(seconds)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._api.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._ended.empty():
+                    self._worker = None
+                    return
+                namespace, job_id = self._ended.get()
+            try:
+                self._copy_all(namespace, job_id)
+                if namespace not in self._swept:
+                    self._swept.add(namespace)
+                    sweep(self._api, namespace)
+            except (TaoError, OSError) as error:
+                # They are in the cluster for an hour, and read from there.
+                _log.warning("after the end of job %s: %s", job_id, error)
+
+    def _copy_all(self, namespace: str, job_id: str) -> None:
+        selector = f"{naming.JOB_NAME_LABEL}={naming.job_name(job_id)}"
+        listed = self._api.list_all(naming.core_path(namespace, "pods"), labelSelector=selector)
+        for pod in listed.items:
+            if has_begun(pod) and name_of(pod) not in self._kept.logs(job_id):
+                self._keep(namespace, job_id, name_of(pod), follow=False)
+
+    def _copy(self, namespace: str, job_id: str, pod: str, *, follow: bool) -> None:
+        try:
+            self._keep(namespace, job_id, pod, follow=follow)
+        except (TaoError, OSError) as error:
+            _log.warning("the log of pod %s cannot be kept: %s", pod, error)
+
+    def _keep(self, namespace: str, job_id: str, pod: str, *, follow: bool) -> None:
+        query = {"container": naming.CONTAINER, "timestamps": "true", "tailLines": str(_LINES)}
+        if follow:
+            query["follow"] = "true"
+        path = naming.core_path(namespace, "pods", f"{pod}/log")
+        patience = None if follow else _PATIENCE_SECONDS
+        with ExitStack() as opened:
+            pieces = opened.enter_context(self._api.stream(path, patience=patience, **query))
+            self._kept.keep_log(job_id, pod, _as_they_come(pieces))
+
+
+def _as_they_come(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """All that comes; a connection that breaks off ends it, and what came is kept."""
+    lines, ends_line = 0, True
+    try:
+        for piece in pieces:
+            lines, ends_line = lines + piece.count(b"\n"), piece.endswith(b"\n")
+            yield piece
+    except (TaoError, OSError) as error:
+        _log.warning("a log was cut short while it was being kept: %s", error)
+    if lines >= _LINES:
+        yield (b"" if ends_line else b"\n") + _NO_MORE.format(lines).encode()

@@ -1,0 +1,95 @@
+"""KubernetesSDK: jobs of a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.job_states import JobState
+from tao_sdk.job_store import resolve_sdk_state_paths
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.kubernetes.options import OPTIONS
+from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.submission import job_ref
+
+# Loaded by the first call that needs them: they bring http.client and ssl.
+if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
+
+
+class KubernetesSDK(PlatformSDK):
+    """Launch, watch, explain and stop jobs that are Jobs of Kubernetes.
+
+    The cluster is the one that kubectl would use (KUBECONFIG, contexts), or the one that this
+    program runs in; `context` or TAO_K8S_CONTEXT choose another.
+    """
+
+    platform = "kubernetes"
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        context: str | None = None,
+        store: JobStore | None = None,
+    ) -> None:
+        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        self._context = context
+        self._disconnect: Callable[[], object] | None = None
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The keywords of `create_job` that only this platform has; no credential is needed."""
+        return OPTIONS
+
+    def get_available_instances(self) -> dict[str, int]:
+        """How many GPUs the cluster's nodes offer in all."""
+        return {"total_nvidia_gpus": self._kubernetes.total_gpus()}
+
+    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
+        """Why the job failed, or waits for what will never come; None otherwise."""
+        found = super().get_failure_analysis(job_id)
+        row = self.store.get_job(job_id)
+        if found is not None or row is None or not self._is_mine(row):
+            return found
+        if row["status"] != JobState.PENDING.value or row["phase"] != "submitted":
+            return None
+        from tao_sdk.failures import explain
+
+        try:
+            evidence = self._kubernetes.stuck(job_ref(row))
+        except BackendUnreachableError:
+            return None  # the job's state says so
+        return None if evidence is None else explain(evidence)
+
+    def close(self) -> None:
+        """Stop watching, close the store and the connections. Jobs go on."""
+        super().close()
+        if self._disconnect is not None:
+            self._disconnect()
+
+    def _make_backend(self) -> KubernetesBackend:
+        from tao_sdk.platforms.kubernetes.access import ClusterAccess
+        from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
+
+        _, database = resolve_sdk_state_paths(self._state_file)
+        path = Path(self._given_store.path if self._given_store else database)
+        backend = KubernetesBackend(
+            ClusterAccess.find(self._context), path.parent / f"{path.stem}.kubernetes"
+        )
+        self._disconnect = weakref.finalize(self, backend.close)
+        return backend
+
+    @property
+    def _kubernetes(self) -> KubernetesBackend:
+        from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
+
+        backend = self.backend
+        assert isinstance(backend, KubernetesBackend)  # noqa: S101 - what _make_backend returns
+        return backend

@@ -1,0 +1,265 @@
+"""From a Job, and where it does not tell, its pods and events, to what is true about it: pure.
+
+A Job counts a pod as active from the moment it is made, be it on a node or not: that alone never
+means "running". It has ended when one of its conditions says so, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tao_sdk.job_states import JobState
+from tao_sdk.platforms.backend import Observation
+from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes.pods import (
+    Issue,
+    Pod,
+    end_of,
+    in_order,
+    is_being_made,
+    issue_from,
+    issue_of,
+    phase_of,
+    rank_of,
+)
+
+Job = Mapping[str, Any]
+# A pod is made within moments; if not, an event says why.
+_SOON = timedelta(seconds=3)
+# Setting up a pod takes a few seconds; after that an event may say what keeps it.
+_BEING_MADE = timedelta(seconds=15)
+# What a Job says about its retries; its pods say more.
+EMPTY_WORDS = ("BackoffLimitExceeded", "FailedIndexes", "MaxFailedIndexesExceeded")
+_UNSEEN = "not all of its pods run; you may not list pods, so it is not known why"
+_RESUME = 'kubectl patch job {name} -n {namespace} -p \'{{"spec":{{"suspend":false}}}}\''
+
+
+def conditions_of(job: Job) -> dict[str, Mapping[str, Any]]:
+    """What is the case, by type."""
+    return {
+        condition["type"]: condition
+        for condition in _status(job).get("conditions") or ()
+        if condition.get("status") == "True"
+    }
+
+
+def has_ended(job: Job) -> bool:
+    conditions = conditions_of(job)
+    return "Complete" in conditions or "Failed" in conditions
+
+
+def is_half_made(job: Job) -> bool:
+    """Is its submission not complete?"""
+    return naming.LABEL_SUBMITTING in (job["metadata"].get("labels") or {})
+
+
+def is_suspended(job: Job) -> bool:
+    return bool(job["spec"].get("suspend"))
+
+
+def queue_of(job: Job) -> str:
+    return str((job["metadata"].get("labels") or {}).get(naming.QUEUE_LABEL, ""))
+
+
+def needs_pods(job: Job) -> bool:
+    """Does it take a look at its pods to tell what it does, or how it failed?"""
+    if "Failed" in conditions_of(job):
+        return True
+    if has_ended(job) or is_suspended(job):
+        return False
+    if _count(job, "terminating"):
+        return True
+    return _count(job, "active") > _count(job, "ready")
+
+
+def needs_events(job: Job, pods: Sequence[Pod], now: datetime) -> bool:
+    """Does it wait for something that only events tell of?"""
+    if has_ended(job) or is_suspended(job):
+        return False
+    if has_no_pods(job):
+        return now - moment(job["metadata"]["creationTimestamp"]) > _SOON
+    return any(
+        is_being_made(pod) and now - moment(pod["metadata"]["creationTimestamp"]) > _BEING_MADE
+        for pod in pods
+    )
+
+
+def has_no_pods(job: Job) -> bool:
+    """Has it had none so far?"""
+    status = _status(job)
+    return not any(status.get(name) for name in ("active", "succeeded", "failed", "terminating"))
+
+
+def interpret(
+    job: Job,
+    pods: Sequence[Pod] | None = (),
+    events: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    queued: str = "",
+) -> Observation:
+    """What is true about a Job that is there.
+
+    `pods` are those of it that neither run nor have succeeded, None where they may not be listed;
+    `events` are warnings, by the uid of what they are about; `queued` is why its queue has not let
+    it start.
+    """
+    conditions = conditions_of(job)
+    if "Complete" in conditions:
+        return Observation(
+            JobState.COMPLETE,
+            "completed",
+            0,
+            started_at=_begun(job),
+            ended_at=str(_status(job).get("completionTime") or _since(conditions["Complete"])),
+            cancel_aware=True,
+        )
+    if "Failed" in conditions:
+        return _failed(job, conditions["Failed"], pods or ())
+    if job["metadata"].get("deletionTimestamp"):
+        begun = _still_runs(job, pods or ())
+        state = JobState.RUNNING if begun else JobState.PENDING
+        return Observation(state, "being deleted", started_at=_begun(job) if begun else "")
+    if is_suspended(job):
+        return _suspended(job, queued)
+    if pods is None and "FailureTarget" not in conditions and needs_pods(job):
+        return Observation(JobState.PENDING, _UNSEEN)
+    return _open(job, pods or (), events or {})
+
+
+def waiting_for(
+    job: Job, pods: Sequence[Pod], events: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[tuple[int, Issue]]:
+    """Which ranks wait, and for what."""
+    if has_no_pods(job):
+        refused = [
+            event
+            for event in events.get(job["metadata"]["uid"], ())
+            if event.get("reason") == "FailedCreate"
+        ]
+        issue = issue_from(refused)
+        return [(0, issue)] if issue else []
+    found = []
+    for pod in in_order(pods):
+        if phase_of(pod) == "Pending":
+            issue = issue_of(pod, events.get(pod["metadata"]["uid"], ()))
+            found.append((rank_of(pod), issue or Issue("ContainerCreating", "")))
+    return found
+
+
+def first_failed(pods: Sequence[Pod]) -> Pod | None:
+    """The pod that failed first; those that were stopped because of it came later.
+
+    Of pods that were tried again only the last counts.
+    """
+    last = {rank_of(pod): pod for pod in in_order(pods)}
+    failed = [pod for pod in last.values() if phase_of(pod) == "Failed"]
+    return min(failed, key=lambda pod: (end_of(pod).ended_at or "9", rank_of(pod)), default=None)
+
+
+def without_forgiven(job: Job, pods: Sequence[Pod]) -> list[Pod]:
+    """Pods of a Job that failed, without those whose failure was made good by a retry."""
+    to_blame = _failed_ranks(job)
+    return [
+        pod for pod in pods if not to_blame or rank_of(pod) in to_blame or phase_of(pod) != "Failed"
+    ]
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Observation:
+    first = first_failed(without_forgiven(job, pods))
+    end = end_of(first) if first is not None else None
+    told = []
+    if end is not None and first is not None:
+        rank = f"rank {rank_of(first)} " if int(job["spec"].get("completions") or 1) > 1 else ""
+        code = "" if end.exit_code is None else f"ended with exit code {end.exit_code}"
+        told += [f"{rank}{code}" if code else "", end.reason]
+    # "The limit of retries is reached" says nothing that the end of its pod does not.
+    if not any(told) or condition.get("reason") not in EMPTY_WORDS:
+        told.append(_condition_text(condition))
+    return Observation(
+        JobState.ERROR,
+        "; ".join(text for text in told if text),
+        end.exit_code if end is not None else None,
+        started_at=_begun(job),
+        ended_at=_since(condition),
+        cancel_aware=True,
+    )
+
+
+def _failed_ranks(job: Job) -> set[int]:
+    """The ranks that a Job with retries has given up, from its `0,3-5`; none where it has none."""
+    ranks: set[int] = set()
+    for part in filter(None, str(_status(job).get("failedIndexes") or "").split(",")):
+        first, _, last = part.partition("-")
+        ranks |= set(range(int(first), int(last or first) + 1))
+    return ranks
+
+
+def _suspended(job: Job, queued: str) -> Observation:
+    if is_half_made(job):
+        return Observation(JobState.PENDING, "being submitted")
+    if queue := queue_of(job):
+        why = f": {queued}" if queued else ""
+        return Observation(JobState.PENDING, f"waits in queue {queue}{why}")
+    metadata = job["metadata"]
+    resume = _RESUME.format(name=metadata["name"], namespace=metadata["namespace"])
+    return Observation(JobState.PAUSED, f"suspended; {resume} lets it go on")
+
+
+def _open(
+    job: Job, pods: Sequence[Pod], events: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Observation:
+    conditions = conditions_of(job)
+    if "FailureTarget" in conditions:
+        # It counts as failed when its pods are gone, which a node that was lost does not confirm.
+        told = f"failing ({_condition_text(conditions['FailureTarget'])}): its pods are being ended"
+        return Observation(JobState.RUNNING, told, started_at=_begun(job))
+    waiting = waiting_for(job, pods, events)
+    if waiting:
+        return Observation(
+            JobState.PENDING, _why(waiting, int(job["spec"].get("completions") or 1))
+        )
+    if has_no_pods(job):
+        return Observation(JobState.PENDING, "its pod is being made")
+    return Observation(JobState.RUNNING, started_at=_begun(job))
+
+
+def _why(waiting: Sequence[tuple[int, Issue]], ranks: int) -> str:
+    worst = [(rank, issue) for rank, issue in waiting if issue.reason != "ContainerCreating"]
+    rank, issue = (worst or waiting)[0]
+    told = "its container is being made" if issue.reason == "ContainerCreating" else str(issue)
+    if ranks == 1:
+        return told
+    return f"{len(waiting)} of {ranks} pods wait; rank {rank}: {told}"
+
+
+def _still_runs(job: Job, pods: Sequence[Pod]) -> bool:
+    """Does a pod of a Job that is being deleted run? One that is being stopped does until then."""
+    waiting = sum(phase_of(pod) == "Pending" for pod in pods)
+    return _count(job, "ready") > 0 or _count(job, "terminating") > waiting
+
+
+def _begun(job: Job) -> str:
+    return str(_status(job).get("startTime") or "")
+
+
+def _since(condition: Mapping[str, Any]) -> str:
+    return str(condition.get("lastTransitionTime") or "")
+
+
+def _condition_text(condition: Mapping[str, Any]) -> str:
+    parts = (condition.get("reason"), condition.get("message"))
+    return ": ".join(part for part in parts if part)
+
+
+def _count(job: Job, pods: str) -> int:
+    """How many pods a Job says are such."""
+    return int(_status(job).get(pods) or 0)
+
+
+def _status(job: Job) -> Mapping[str, Any]:
+    return job.get("status") or {}

@@ -1,0 +1,287 @@
+"""What a cluster is asked for: the Job word for word, and what belongs to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from kubernetes_objects import JOB_ID, NAME, TOKEN, objects
+
+from tao_sdk.platforms.kubernetes import command, manifests
+from tao_sdk.secrets import Secret
+
+SECRET = "canary-in-a-secret-51aa"  # noqa: S105 - made up
+
+
+def container_of(made: manifests.Objects) -> Any:
+    return made.job["spec"]["template"]["spec"]["containers"][0]
+
+
+def pod_spec(made: manifests.Objects) -> Any:
+    return made.job["spec"]["template"]["spec"]
+
+
+@pytest.mark.seed("003.2")
+def test_the_job_of_the_seed() -> None:
+    """Lessons W15, F11: ended Jobs go by themselves."""
+    made = objects(gpu_count=2, network_arch="dino", action="train")
+    assert made.companions == ()
+    assert made.release is None
+    assert made.job["metadata"]["name"] == NAME
+    labels = {
+        "tao-toolkit": "true",
+        "tao-sdk-job-id": JOB_ID,
+        "tao-sdk-network": "dino",
+        "tao-sdk-action": "train",
+    }
+    assert made.job["metadata"]["labels"] == {**labels, "tao-sdk-token": TOKEN}
+    spec = made.job["spec"]
+    assert spec["template"]["metadata"]["labels"] == labels
+    assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 3600)
+    assert "suspend" not in spec
+    assert pod_spec(made)["restartPolicy"] == "Never"
+    container = container_of(made)
+    assert (container["name"], container["image"]) == ("tao", "busybox:1")
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert container["command"][-2:] == ["-c", "echo hello"]
+    assert "exec /bin/bash" in container["command"][-4]
+    assert {"name": "TAO_JOB_ID", "value": JOB_ID} in container["env"]
+
+
+def test_a_job_without_gpus_sees_none() -> None:
+    container = container_of(objects())
+    assert container["resources"] == {}
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
+
+
+def test_every_value_of_the_environment_is_in_a_secret_and_nowhere_else() -> None:
+    """Lesson 6.3: secrets as plain env in the Job."""
+    made = objects(
+        env_vars={"TOKEN": SECRET, "PLAIN": "looks harmless"}, credentials={"HF_TOKEN": "hf-canary"}
+    )
+    [(resource, secret)] = made.companions
+    assert resource == "secrets"
+    values = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
+    assert values == {"HF_TOKEN": "hf-canary", "TOKEN": SECRET, "PLAIN": "looks harmless"}
+    assert container_of(made)["envFrom"] == [{"secretRef": {"name": f"{NAME}-env"}}]
+    told = json.dumps(made.job) + json.dumps(made.release) + "".join(made.shown().values())
+    for value in (SECRET, "looks harmless", "hf-canary", *secret["data"].values()):
+        assert value not in told
+    assert SECRET not in repr(made)
+
+
+def test_what_belongs_to_a_job_is_made_before_it_starts() -> None:
+    made = objects(env_vars={"A": "b"})
+    assert made.job["spec"]["suspend"] is True
+    assert made.job["metadata"]["labels"]["tao-sdk-submitting"] == "true"
+    assert made.release == {
+        "metadata": {"labels": {"tao-sdk-submitting": None}},
+        "spec": {"suspend": False},
+    }
+    seen = {**made.job, "metadata": {**made.job["metadata"], "uid": "u-1"}}
+    owned = manifests.owned_by(seen, made.companions[0][1])
+    [owner] = owned["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", NAME, "u-1")
+
+
+@pytest.mark.seed("003.9")
+def test_a_pull_secret_is_made_from_the_key_of_ngc() -> None:
+    made = objects(image="nvcr.io/nvidia/tao:6", login=("$oauthtoken", Secret(SECRET)))
+    [(_, secret)] = made.companions
+    assert secret["type"] == "kubernetes.io/dockerconfigjson"
+    config = json.loads(base64.b64decode(secret["data"][".dockerconfigjson"]))
+    entry = config["auths"]["nvcr.io"]
+    assert (entry["username"], entry["password"]) == ("$oauthtoken", SECRET)
+    assert base64.b64decode(entry["auth"]).decode() == f"$oauthtoken:{SECRET}"
+    assert pod_spec(made)["imagePullSecrets"] == [{"name": f"{NAME}-pull"}]
+    assert SECRET not in "".join(made.shown().values())
+
+
+@pytest.mark.seed("003.7")
+def test_several_nodes() -> None:
+    made = objects(gpu_count=8, num_nodes=4)
+    spec = made.job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
+    [(resource, service)] = made.companions
+    assert resource == "services"
+    assert service["metadata"]["name"] == pod_spec(made)["subdomain"] == NAME
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"job-name": NAME},
+    }
+    env = {one["name"]: one.get("value") for one in container_of(made)["env"]}
+    assert env["WORLD_SIZE"] == env["NNODES"] == "4"
+    assert env["NUM_GPU_PER_NODE"] == env["NPROC_PER_NODE"] == "8"
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == (f"{NAME}-0.{NAME}", "29500")
+    [rank] = [one for one in container_of(made)["env"] if one["name"] == "NODE_RANK"]
+    path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert rank["valueFrom"] == {"fieldRef": {"fieldPath": path}}
+
+
+@pytest.mark.seed("003.7")
+def test_your_port_wins() -> None:
+    made = objects(num_nodes=2, env_vars={"MASTER_PORT": "12345"})
+    assert "MASTER_PORT" not in {one["name"] for one in container_of(made)["env"]}
+    data = made.companions[0][1]["data"]
+    assert base64.b64decode(data["MASTER_PORT"]) == b"12345"
+
+
+@pytest.mark.seed("003.9")
+def test_retries_are_counted_for_each_pod_and_not_for_what_nodes_do() -> None:
+    made = objects(num_nodes=2, retries=3)
+    spec = made.job["spec"]
+    assert (spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (3, 0)
+    assert "backoffLimit" not in spec
+    [rule] = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "Ignore"
+    assert rule["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert "TAO_ATTEMPT=$$((" in container_of(made)["command"][2]
+
+
+@pytest.mark.seed("003.9")
+def test_a_queue_starts_the_job_and_not_we() -> None:
+    alone = objects(queue="team-a")
+    assert alone.job["spec"]["suspend"] is True
+    assert alone.job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert alone.release is None
+    # With companions, the queue hears of the job when they are there, and not before.
+    made = objects(queue="team-a", env_vars={"A": "b"})
+    assert "kueue.x-k8s.io/queue-name" not in made.job["metadata"]["labels"]
+    assert made.release is not None
+    assert "spec" not in made.release
+    assert made.release["metadata"]["labels"] == {
+        "tao-sdk-submitting": None,
+        "kueue.x-k8s.io/queue-name": "team-a",
+    }
+
+
+@pytest.mark.seed("003.3")
+def test_options_end_up_where_kubernetes_looks_for_them() -> None:
+    """Lesson F11: resources, priority, accounts and the rest could not be asked for."""
+    made = objects(
+        gpu_count=1,
+        image_pull_secret="ngc-pull-secret",  # noqa: S106 - a name
+        node_selector={"gpu-type": "h100"},
+        tolerations=[{"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}],
+        resources={"cpu": 8, "memory": "64Gi", "ephemeral_storage": "100Gi", "rdma/hca": 1},
+        service_account="trainer",
+        priority_class="high",
+        labels={"team": "a"},
+        annotations={"note": "kept"},
+        active_deadline_seconds=600,
+        host_network=True,
+        image_pull_policy="IfNotPresent",
+        cwd="/workspace",
+        shm_size="16Gi",
+    )
+    spec = pod_spec(made)
+    assert spec["imagePullSecrets"] == [{"name": "ngc-pull-secret"}]
+    assert spec["nodeSelector"] == {"gpu-type": "h100"}
+    assert [one["key"] for one in spec["tolerations"]] == ["team", "nvidia.com/gpu"]
+    assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("trainer", "high")
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    resources = container_of(made)["resources"]
+    disk = {"memory": "64Gi", "ephemeral-storage": "100Gi"}
+    assert resources["requests"] == {"cpu": "8", **disk}
+    assert resources["limits"] == {**disk, "rdma/hca": "1", "nvidia.com/gpu": "1"}
+    assert made.job["spec"]["activeDeadlineSeconds"] == 600
+    assert made.job["metadata"]["labels"]["team"] == "a"
+    assert made.job["spec"]["template"]["metadata"]["annotations"] == {"note": "kept"}
+    assert (container_of(made)["workingDir"], container_of(made)["imagePullPolicy"]) == (
+        "/workspace",
+        "IfNotPresent",
+    )
+    [shm] = [one for one in spec["volumes"] if one["name"] == "tao-shm"]
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+
+
+def test_shared_memory_is_memory_unless_asked_otherwise() -> None:
+    """Lesson 6.2: no /dev/shm (64 MiB), bus errors of data loaders."""
+    made = objects()
+    assert {"name": "tao-shm", "emptyDir": {"medium": "Memory"}} in pod_spec(made)["volumes"]
+    assert {"name": "tao-shm", "mountPath": "/dev/shm"} in container_of(made)["volumeMounts"]
+    assert pod_spec(objects(shm_size=0))["volumes"] == []
+    assert pod_spec(objects(host_ipc=True))["volumes"] == []
+
+
+@pytest.mark.seed("003.9")
+def test_mounts() -> None:
+    mounts = [
+        "pvc://results/team-a:/results",
+        "nfs://files.example/export:/data:ro",
+        {"source": "/scratch", "target": "/scratch"},
+        "configmap://settings:/etc/settings",
+    ]
+    made = objects(mounts=mounts)
+    volumes = {one["name"]: one for one in pod_spec(made)["volumes"]}
+    assert volumes["mount-0"]["persistentVolumeClaim"] == {"claimName": "results"}
+    assert volumes["mount-1"]["nfs"] == {
+        "server": "files.example",
+        "path": "/export",
+        "readOnly": True,
+    }
+    assert volumes["mount-2"]["hostPath"] == {"path": "/scratch"}
+    assert volumes["mount-3"]["configMap"] == {"name": "settings"}
+    seen = {one["mountPath"]: one for one in container_of(made)["volumeMounts"]}
+    assert seen["/results"] == {"name": "mount-0", "mountPath": "/results", "subPath": "team-a"}
+    assert seen["/data"]["readOnly"] is True
+    assert {"name": "TAO_RESULTS_ROOT", "value": "/results"} in container_of(made)["env"]
+
+
+def test_a_results_mount_that_cannot_be_written_is_no_place_for_results() -> None:
+    made = objects(mounts=["pvc://results:/results:ro"])
+    assert "TAO_RESULTS_ROOT" not in {one["name"] for one in container_of(made)["env"]}
+
+
+def test_dollars_reach_the_container_as_they_are() -> None:
+    """Kubernetes fills in $(NAME), and makes one dollar of two."""
+
+    def as_kubernetes_does(text: str) -> str:
+        found, rest = "", text
+        while rest:
+            if rest.startswith("$$"):
+                found, rest = found + "$", rest[2:]
+            elif rest.startswith("$(") and ")" in rest:
+                found, rest = found + "FILLED IN", rest.partition(")")[2]
+            else:
+                found, rest = found + rest[0], rest[1:]
+        return found
+
+    for text in ("$(date)", "$$", "$$(x)", "$$$(x)", "a$", "$a ${b} $((1+1)) $$x", "$$$$"):
+        assert as_kubernetes_does(command.escape(text)) == text
+    assert command.escape("echo $HOME ${X}") == "echo $HOME ${X}"
+
+
+def test_a_long_command_travels_in_config_maps() -> None:
+    text = "# " + "x" * 2_000_000 + "\necho done"
+    made = objects(command=text)
+    maps = [one for resource, one in made.companions if resource == "configmaps"]
+    assert len(maps) == 3
+    joined = b"".join(base64.b64decode(one["binaryData"]["part"]) for one in maps)
+    assert joined.decode() == text
+    assert len(json.dumps(made.job)) < 20_000
+    [volume] = [one for one in pod_spec(made)["volumes"] if "projected" in one]
+    names = [one["configMap"]["name"] for one in volume["projected"]["sources"]]
+    assert names == [one["metadata"]["name"] for one in maps]
+    short = objects(command="# " + "x" * 200_000)
+    assert [resource for resource, _ in short.companions] == ["configmaps"]
+    assert container_of(short)["command"][-1] == "/tao-job/command.sh"
+
+
+@pytest.mark.parametrize("text", ["$(touch pwned)", "a/b c", "", "日本語", "-x-", "a" * 200])
+def test_names_of_any_kind_become_labels(text: str) -> None:
+    import re
+
+    made = objects(network_arch=text)
+    value = made.job["metadata"]["labels"]["tao-sdk-network"]
+    assert re.fullmatch(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", value, re.ASCII)
+
+
+def test_a_fence_has_the_name_and_nothing_to_do() -> None:
+    made = manifests.fence(JOB_ID, "lab")
+    assert made["metadata"]["name"] == NAME
+    assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (0, 0)
+    assert made["spec"]["ttlSecondsAfterFinished"] > 0

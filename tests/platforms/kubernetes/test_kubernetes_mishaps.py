@@ -1,0 +1,386 @@
+"""What goes wrong beside the beaten track: few rights, lost answers, words of the machinery."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import (
+    ApiServer,
+    Certificates,
+    Handler,
+    Request,
+    answer,
+    encoded,
+    failure,
+    kubeconfig,
+    says,
+)
+from kubernetes_objects import JOB_ID, job, objects, pod, request
+from kubernetes_sdk import asked, isolate, message_of, pods_of
+
+from lab.kubernetes import ADMIN, Namespace
+from lab.kubernetes.fake_nodes import SELECTOR
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CapacityError,
+    SubmissionRejectedError,
+    ValidationError,
+)
+from tao_sdk.job_states import JobState
+from tao_sdk.models import Job
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.kubernetes import KubernetesSDK, planning, saving
+from tao_sdk.platforms.kubernetes.access import ClusterAccess
+from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.kept import Kept
+from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
+from tao_sdk.platforms.kubernetes.logs import LogReader
+from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
+from tao_sdk.platforms.kubernetes.submitting import Submitting
+
+_RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+# As a careful administrator gives them: jobs, and the logs of their pods.
+_FEW = {
+    ("batch", "jobs"): ["create", "get", "list", "watch", "delete"],
+    ("", "pods/log"): ["get"],
+}
+
+
+def with_rights(namespace: Namespace, rights: dict[tuple[str, str], list[str]]) -> Path:
+    """The kubeconfig of somebody who may do nothing but this."""
+    metadata = {"name": "few"}
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+        for (group, resource), verbs in rights.items()
+    ]
+    role = {"kind": "Role", "metadata": metadata, "rules": rules}
+    config = namespace.service_account("few", role="")
+    namespace.api.create(f"{_RIGHTS}/{namespace.name}/roles", role)
+    binding = {
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "few"},
+        "subjects": [{"kind": "ServiceAccount", "name": "few", "namespace": namespace.name}],
+    }
+    namespace.api.create(f"{_RIGHTS}/{namespace.name}/rolebindings", binding)
+    return config
+
+
+@pytest.fixture
+def of_few_rights(
+    played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[KubernetesSDK]:
+    isolate(monkeypatch, with_rights(played, _FEW))
+    with KubernetesSDK(state_file=tmp_path / "state.json") as sdk:
+        yield sdk
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class Played:
+    """An API server that says what a test wants."""
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        self.certificates = certificates
+        self._folder = folder
+        self.server: ApiServer | None = None
+        self.api: KubeApi | None = None
+
+    def answers(self, handler: Handler, monkeypatch: pytest.MonkeyPatch) -> KubeApi:
+        self.server = ApiServer(self.certificates, handler)
+        authority = {"certificate-authority-data": encoded(self.certificates.authority)}
+        path = self._folder / "config"
+        kubeconfig(path, self.server.url, {"token": "canary"}, authority)
+        isolate(monkeypatch, path)
+        self.api = KubeApi(ClusterAccess.find())
+        return self.api
+
+    def close(self) -> None:
+        if self.api is not None:
+            self.api.close()
+        if self.server is not None:
+            self.server.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, certificates: Certificates) -> Iterator[Played]:
+    made = Played(tmp_path, certificates)
+    yield made
+    made.close()
+
+
+def submitted(sdk: KubernetesSDK, **keywords: Any) -> Job:
+    """Roles take a moment to be in force."""
+    found: list[Job] = []
+
+    def attempt() -> bool:
+        try:
+            found.append(sdk.create_job(**asked(**keywords)))
+        except SubmissionRejectedError as error:
+            if "cannot create resource" not in str(error):
+                raise
+        return bool(found)
+
+    eventually(attempt)
+    return found[0]
+
+
+class TestFewRights:
+    """Who may make Jobs and read logs, and see neither pods nor events."""
+
+    def test_the_end_of_a_job_is_told(
+        self, of_few_rights: KubernetesSDK, played: Namespace
+    ) -> None:
+        played.nodes.add("one")
+        job = submitted(of_few_rights)
+        [pod] = pods_of(played, job)
+        assert job.refresh().status == "Pending"
+        assert "you may not list pods" in message_of(job)
+        played.nodes.start(pod)
+        eventually(lambda: job.refresh().status == "Running")
+        played.nodes.finish(pod, 3)
+        eventually(lambda: job.refresh().status == "Error")
+
+    def test_a_job_can_be_cancelled(self, of_few_rights: KubernetesSDK, played: Namespace) -> None:
+        job = submitted(of_few_rights)
+        assert job.cancel()
+        assert job.refresh().status == "Canceled"
+        eventually(lambda: not played.api.get(played.jobs)["items"])
+
+
+def test_a_refusal_is_told_also_where_its_job_cannot_be_removed(
+    played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the right to make Secrets, and to delete Jobs."""
+    isolate(monkeypatch, with_rights(played, {("batch", "jobs"): ["create", "get", "list"]}))
+    with KubernetesSDK(state_file=tmp_path / "state.json") as sdk:
+        submitted(sdk)  # the role is in force
+        with pytest.raises(SubmissionRejectedError, match=r"secrets.*kubectl delete job") as told:
+            sdk.create_job(**asked(env_vars={"A": "canary-value-1"}))
+        assert "canary-value-1" not in str(told.value)
+        assert [row["status"] for row in sdk.store.list_jobs(status="Error")] == ["Error"]
+    waiting = [one for one in played.api.get(played.jobs)["items"] if one["spec"]["suspend"]]
+    assert len(waiting) == 1  # nobody lets it start
+
+
+class TestOverlay:
+    def test_the_guard_looks_at_the_pod_as_it_will_be(
+        self, played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played.nodes.add("big", gpus=8)
+        isolate(monkeypatch, played.kubeconfig(ADMIN))
+        named: dict[str, Any] = {"image": "trainer:1", "command": "true", "gpu_count": 8}
+        with KubernetesSDK(state_file=tmp_path / "state.json") as sdk:
+            elsewhere = {"spec": {"template": {"spec": {"nodeSelector": {"no": "where"}}}}}
+            with pytest.raises(CapacityError, match="no=where"):
+                sdk.plan(**named, overlay=elsewhere)
+            here = {"spec": {"template": {"spec": {"nodeSelector": {"no": None}}}}}
+            selector = {SELECTOR: played.name, "no": "where"}
+            assert sdk.plan(**named, node_selector=selector, overlay=here)
+
+
+class TestBeingStopped:
+    """A pod that is being stopped is not ready any more, and runs until it has ended."""
+
+    DELETED = "2026-04-20T09:05:00Z"
+
+    def test_a_job_that_ran_still_does(self) -> None:
+        going = job(status={"terminating": 1}, deletionTimestamp=self.DELETED)
+        assert needs_pods(going)
+        assert interpret(going).state is JobState.RUNNING
+
+    def test_one_that_never_ran_does_not(self) -> None:
+        going = job(status={"terminating": 1}, deletionTimestamp=self.DELETED)
+        assert interpret(going, [pod()]).state is JobState.PENDING
+        assert interpret(job(deletionTimestamp=self.DELETED)).state is JobState.PENDING
+
+
+def environment(**keywords: Any) -> dict[str, str]:
+    container = objects(**keywords).job["spec"]["template"]["spec"]["containers"][0]
+    return {one["name"]: one.get("value", "") for one in container["env"]}
+
+
+def test_parts_of_gpus_are_not_hidden() -> None:
+    """A pod's own variables win over those that a device plugin sets for what it hands out."""
+    assert environment()["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert environment(resources={"rdma/hca": 1})["NVIDIA_VISIBLE_DEVICES"] == "void"
+    for part in ("nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"):
+        assert "NVIDIA_VISIBLE_DEVICES" not in environment(resources={part: 1})
+
+
+def test_a_value_that_no_program_can_be_given() -> None:
+    """The kernel takes at most 128 KiB for one variable."""
+    planning.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A=") - 1)}))
+    with pytest.raises(ValidationError, match=r"env_vars\.A.*131,071"):
+        planning.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A="))}))
+
+
+@pytest.mark.parametrize("keywords", [{"labels": {"a": "é"}}, {"node_selector": {"aéa": "b"}}])
+def test_letters_that_no_label_can_have(keywords: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="é"):
+        request(**keywords)
+
+
+class TestWordsOfTheNode:
+    """In the midst of a log, kubelets complain without a time: a log file is gone, say."""
+
+    COMPLAINT = "unable to retrieve container logs for containerd://0a1b"
+
+    def test_they_are_shown_whole(self) -> None:
+        [line] = TimedLines(START, 1000).feed(f"{self.COMPLAINT}\n".encode())
+        assert line.text == self.COMPLAINT
+
+    def test_reading_goes_on_behind_them(self) -> None:
+        first, second = "2026-04-20T09:00:01.500000000Z", "2026-04-20T09:00:01.600000000Z"
+        log = f"{first} one\n{self.COMPLAINT}\n"
+        place = START
+        for line in TimedLines(place, 1000).feed(log.encode()):
+            place = place.after(line.time)
+        again = parse_cursor(print_cursor({"p": place}))["p"]
+        found = TimedLines(again, 1000).feed(f"{log}{second} two\n".encode())
+        assert "two" in [line.text for line in found]
+        assert "one" not in [line.text for line in found]
+
+    def test_who_follows_hears_them_at_the_end(
+        self, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        running = {"running": {"startedAt": "2026-04-20T09:00:00Z"}}
+        listed = answer({"items": [pod(phase="Running", state=running)]})
+
+        def node(seen: Request, connection: ssl.SSLSocket) -> None:
+            told = answer(f"{self.COMPLAINT}\n".encode())
+            connection.sendall(told if "/log" in seen.target else listed)
+
+        reader = LogReader(server.answers(node, monkeypatch), Kept(tmp_path / "kept"))
+        asked_for: dict[str, Any] = {"tail": None, "limit": 1000, "labelled": False}
+        cursor, texts = "", []
+        for is_last in (False, False, True):
+            chunk = reader.read("lab", JOB_ID, cursor=cursor, flush=is_last, **asked_for)
+            cursor = chunk.cursor
+            texts += [line.text for line in chunk.lines]
+        assert texts == [self.COMPLAINT]
+
+    def test_a_long_line_is_cut_behind_its_time(self) -> None:
+        time = "2026-04-20T09:00:01.500000000Z"
+        found = TimedLines(START, 100).feed(f"{time} {'x' * 250}\n".encode())
+        assert "".join(line.text for line in found) == "x" * 250
+
+
+BUSY_QUOTA = failure(
+    409,
+    "Conflict",
+    'Operation cannot be fulfilled on resourcequotas "limit": the object has been modified',
+)
+
+
+class TestManyAtOnceUnderAQuota:
+    """A quota that many count against at once answers 409, and nothing was made."""
+
+    def test_the_job_is_asked_for_again(
+        self, server: Played, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = objects().job
+        api = server.answers(says(BUSY_QUOTA, BUSY_QUOTA, answer(made)), monkeypatch)
+        assert Submitting(api).create_job(made) == made
+
+    def test_what_belongs_to_it_as_well(
+        self, server: Played, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked_for = objects(env_vars={"A": "b"})
+        job = {**asked_for.job, "metadata": {**asked_for.job["metadata"], "uid": "u"}}
+        api = server.answers(says(BUSY_QUOTA, answer({"kind": "Secret"})), monkeypatch)
+        Submitting(api).create_companion(job, *asked_for.companions[0])
+        assert server.server is not None
+        assert len(server.server.targets("/secrets")) == 2
+
+    def test_a_quota_that_stays_busy_is_called_that(
+        self, server: Played, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        api = server.answers(says(BUSY_QUOTA), monkeypatch)
+        with pytest.raises(SubmissionRejectedError, match="resourcequotas"):
+            Submitting(api).create_job(objects().job)
+
+    def test_a_name_that_is_taken_is_asked_for_once(
+        self, server: Played, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken = failure(409, "AlreadyExists", 'jobs.batch "x" already exists')
+        api = server.answers(says(taken, answer(objects().job)), monkeypatch)
+        with pytest.raises(BackendUnreachableError, match="name is taken"):
+            Submitting(api).create_job(objects().job)
+        assert server.server is not None
+        assert [seen.method for seen in server.server.requests] == ["POST", "GET"]
+
+
+def test_logs_are_kept_in_a_process_that_was_forked(
+    server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that keeps them stays with the parent."""
+    kept = Kept(tmp_path / "kept")
+    api = server.answers(says(answer({"items": []})), monkeypatch)
+    saver = saving.LogSaver(api, kept)
+    held = _Held()
+    monkeypatch.setattr(saver, "_copy_all", held.copy)
+    saver.save("lab", "of-parent")
+    eventually(lambda: held.begun.is_set())
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        saver._copy_all = lambda _, job_id: os.write(write, job_id.encode())  # type: ignore[method-assign,assignment]
+        saver.save("lab", "of-child")
+        worker = saver._worker
+        if worker is not None:
+            worker.join(10)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    held.go_on.set()
+    with open(read, "rb") as told:
+        assert told.read() == b"of-child"
+
+
+@pytest.mark.parametrize(("lines", "is_all"), [(2, True), (3, False)])
+def test_a_log_that_is_not_kept_whole_says_so(
+    server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, is_all: bool
+) -> None:
+    time = "2026-04-20T09:00:01.500000000Z"
+    state = {"terminated": {"startedAt": time, "finishedAt": time, "exitCode": 0}}
+    listed = answer({"items": [pod(phase="Succeeded", state=state)]})
+    written = "".join(f"{time} line {n}\n" for n in range(lines))
+
+    def node(seen: Request, connection: ssl.SSLSocket) -> None:
+        if "/log" in seen.target:
+            connection.sendall(answer(written.encode()))
+        else:
+            connection.sendall(listed if "/pods" in seen.target else answer({"items": []}))
+
+    monkeypatch.setattr(saving, "_LINES", 3)
+    kept = Kept(tmp_path / "kept")
+    saver = saving.LogSaver(server.answers(node, monkeypatch), kept)
+    saver.save("lab", JOB_ID)
+    eventually(lambda: kept.logs(JOB_ID))
+    saver.close()
+    [text] = [path.read_text() for path in kept.logs(JOB_ID).values()]
+    assert text.startswith(written)
+    assert ("its last 3 lines" not in text) == is_all
+    assert server.server is not None
+    assert "tailLines=3" in server.server.targets("/log")[0]
+
+
+class _Held:
+    """Work that takes as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def copy(self, _namespace: str, _job_id: str) -> None:
+        self.begun.set()
+        self.go_on.wait(30)

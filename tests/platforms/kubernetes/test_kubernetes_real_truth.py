@@ -1,0 +1,305 @@
+"""What is true when the cluster does not say, or says it too late; and whether there is room."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes_sdk import (
+    LONG,
+    asked,
+    isolate,
+    job_name,
+    message_of,
+    opened,
+    pods_of,
+    says,
+    started,
+)
+
+from lab.docker.images import BUSYBOX
+from lab.kubernetes import (
+    ADMIN,
+    ALICE,
+    CONTROL_PLANE,
+    WITH_NODES,
+    KubernetesLab,
+    Namespace,
+    private_cluster,
+)
+from lab.kubernetes.fake_nodes import SELECTOR
+from tao_sdk.errors import CapacityError, TaoError
+from tao_sdk.models import Job
+from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.kubernetes import KubernetesSDK
+
+LINES = 60
+TALK = f"i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo line $i; sleep 0.5; done"
+
+
+@pytest.fixture
+def sdk(
+    played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[KubernetesSDK]:
+    with opened(played, tmp_path, monkeypatch) as sdk:
+        yield sdk
+
+
+class TestVanished:
+    """Lesson W12: a Job that is gone is not Pending for ever."""
+
+    def test_deleted_with_kubectl(
+        self, sdk: KubernetesSDK, played: Namespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job, _ = started(sdk, played)
+        played.kubectl("delete", "job", job_name(job), "--wait=false", "--cascade=background")
+        eventually(lambda: says(job, "does not know this job"))
+        assert job.status == "Running", "it may come back within the grace"
+        monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+        assert job.wait(timeout=LONG).status == "Error"
+        assert says(job, "vanished")
+
+    def test_removed_after_its_time(
+        self, sdk: KubernetesSDK, played: Namespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By the real controller; of two, we had seen the end of one."""
+        played.nodes.add("one")
+        patch = {"spec": {"ttlSecondsAfterFinished": 3600}}
+        seen, unseen = (sdk.create_job(**asked(overlay=patch)) for _ in range(2))
+        for job in (seen, unseen):
+            [pod] = pods_of(played, job)
+            played.nodes.finish(pod)
+        assert seen.wait(timeout=LONG).status == "Complete"
+        for job in (seen, unseen):
+            path = f"{played.jobs}/{job_name(job)}"
+            eventually(lambda path=path: "completionTime" in played.api.get(path)["status"])  # type: ignore[misc]
+            played.api.patch(path, {"spec": {"ttlSecondsAfterFinished": 0}})
+            eventually(lambda path=path: not played.api.exists(path))  # type: ignore[misc]
+        monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+        assert unseen.wait(timeout=LONG).status == "Error"
+        assert says(unseen, "the hour was over for which ended Jobs are kept")
+        assert seen.refresh().status == "Complete"
+
+
+class TestNotTold:
+    """Lesson W12: whoever may not know, or cannot ask, keeps what was known and says so."""
+
+    def test_an_account_that_was_deleted(
+        self, played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """401."""
+        robot = played.service_account("robot")
+        isolate(monkeypatch, robot)
+        with KubernetesSDK(state_file=tmp_path / "state.json") as sdk:
+            job, _ = started(sdk, played)
+            played.api.delete(f"{played.path}/serviceaccounts/robot")
+            eventually(lambda: says(job, "does not accept the credential"), LONG)
+            assert job.status == "Running"
+            assert "cannot reach" in message_of(job)
+
+    def test_a_right_that_was_lost_while_somebody_waits(
+        self, sdk: KubernetesSDK, played: Namespace
+    ) -> None:
+        """403, and back: who waits is told the end all the same."""
+        job, pod = started(sdk, played)
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(job.wait, timeout=LONG)
+            roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{played.name}/rolebindings"
+            played.api.delete(f"{roles}/edit-{ALICE}")
+            eventually(lambda: "cannot list resource" in sdk.get_job_status(job.id).message)
+            assert sdk.get_job_status(job.id).status == "Running"
+            played.nodes.finish(pod)
+            played.bind_role("edit", {"kind": "User", "name": ALICE})
+            assert waiting.result(timeout=LONG).status == "Complete"
+
+
+class Submitter(threading.Thread):
+    """Submits one job after the other until it is told to stop."""
+
+    def __init__(self, sdk: KubernetesSDK) -> None:
+        super().__init__()
+        self._sdk = sdk
+        self._over = threading.Event()
+        self.made: list[Job] = []
+        self.refused: list[TaoError] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.made.append(self._sdk.create_job(**quick()))
+            except TaoError as error:
+                self.refused.append(error)
+                self._over.wait(0.2)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(LONG)
+
+
+def quick() -> dict[str, Any]:
+    """A job that needs a Secret, so that its submission has three steps."""
+    return {"image": BUSYBOX, "command": "true", "gpu_count": 0, "env_vars": {"A": "b"}}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(420)
+def test_the_api_server_restarts_in_the_middle_of_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lesson W12: submitting, watching, waiting and reading logs, in real pods: nothing is lost,
+    nothing is told that is not so.
+    """
+    with (
+        private_cluster(WITH_NODES) as cluster,
+        KubernetesLab(cluster).namespace() as namespace,
+        opened(namespace, tmp_path, monkeypatch) as sdk,
+        ThreadPoolExecutor() as threads,
+    ):
+        job = sdk.create_job(image=BUSYBOX, command=TALK, gpu_count=0)
+        waiting = threads.submit(sdk.wait, job.id, timeout=300)
+        following = threads.submit(lambda: list(sdk.stream_logs(job.id)))
+        eventually(lambda: "line 2\n" in sdk.get_job_logs(job.id), LONG)
+        submitter = Submitter(sdk)
+        submitter.start()
+        eventually(lambda: len(submitter.made) >= 3, LONG)
+        cluster.stop_apiserver()
+        eventually(lambda: "cannot reach" in sdk.get_job_status(job.id).message, LONG)
+        assert sdk.get_job_status(job.id).status == "Running"
+        eventually(lambda: submitter.refused, LONG)
+        cluster.start_apiserver()
+        made = len(submitter.made)
+        eventually(lambda: len(submitter.made) > made, LONG)
+        submitter.stop()
+        assert waiting.result(timeout=300).status == "Complete"
+        expected = [f"line {number}" for number in range(1, LINES + 1)]
+        assert following.result(timeout=LONG) == expected
+        assert sdk.get_job_logs(job.id).splitlines() == expected
+        check_submissions(sdk, namespace, {one.id for one in submitter.made} | {job.id})
+
+
+def check_submissions(sdk: KubernetesSDK, namespace: Namespace, returned: set[str]) -> None:
+    """Every job of the store is in the cluster or was never submitted; no other job is there."""
+    sdk.reconcile()
+    rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
+    states = sdk.wait_all(list(rows), timeout=300)
+    rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
+    submitted = {job_id for job_id, row in rows.items() if row["phase"] == "submitted"}
+    assert returned <= submitted
+    assert {states[job_id].status for job_id in submitted} == {"Complete"}
+    assert {states[job_id].status for job_id in set(rows) - submitted} <= {"Error"}
+    found = namespace.api.get(namespace.jobs, labelSelector="tao-toolkit=true")["items"]
+    assert {one["metadata"]["labels"]["tao-sdk-job-id"] for one in found} == submitted
+
+
+def planned(
+    namespace: Namespace, folder: Path, monkeypatch: pytest.MonkeyPatch, **keywords: Any
+) -> Plan:
+    """What an administrator is told who looks for the first time; on nodes of this test only."""
+    selector = {SELECTOR: namespace.name, **keywords.pop("node_selector", {})}
+    with opened(namespace, folder, monkeypatch, ADMIN) as sdk:
+        return sdk.plan(**asked(node_selector=selector, **keywords))
+
+
+def about_gpus(plan: Plan) -> list[str]:
+    return [told for told in plan.warnings if "GPU" in told]
+
+
+@pytest.mark.seed("003.4")
+class TestCapacity:
+    """Lesson W14: what fits is judged per node, net of what runs, on nodes that may be used."""
+
+    def test_eight_small_nodes_are_no_big_one(
+        self, played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(8):
+            played.nodes.add(f"small{number}", gpus=1)
+        with pytest.raises(CapacityError, match=r"no node is big enough: 8 GPUs on one node"):
+            planned(played, tmp_path, monkeypatch, gpu_count=8)
+        fits = planned(played, tmp_path, monkeypatch, gpu_count=1, num_nodes=8)
+        assert about_gpus(fits) == []
+        with pytest.raises(CapacityError, match=r"1 GPU on one node, 9 times"):
+            planned(played, tmp_path, monkeypatch, gpu_count=1, num_nodes=9)
+
+    def test_busy_now(
+        self,
+        sdk: KubernetesSDK,
+        played: Namespace,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        job, pod = started(sdk, played, gpu_count=6)
+        [told] = about_gpus(planned(played, tmp_path, monkeypatch, gpu_count=4))
+        assert "not enough GPUs are free now" in told
+        assert "2 of 8" in told
+        assert about_gpus(planned(played, tmp_path, monkeypatch, gpu_count=2)) == []
+        played.nodes.finish(pod)
+        assert job.wait(timeout=LONG).status == "Complete"
+        assert about_gpus(planned(played, tmp_path, monkeypatch, gpu_count=8)) == []
+
+    @pytest.mark.parametrize(
+        ("spec", "words"),
+        [
+            ({"unschedulable": True}, "has 8 but is cordoned"),
+            (
+                {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]},
+                "has 8 but has the taint team:NoSchedule",
+            ),
+        ],
+        ids=["cordoned", "tainted"],
+    )
+    def test_nodes_that_may_not_be_used(
+        self,
+        played: Namespace,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        spec: dict[str, Any],
+        words: str,
+    ) -> None:
+        node = played.nodes.add("big", gpus=8)
+        played.api.patch(f"/api/v1/nodes/{node}", {"spec": spec})
+        with pytest.raises(CapacityError, match=words):
+            planned(played, tmp_path, monkeypatch, gpu_count=1)
+        if "taints" in spec:
+            tolerant = [{"key": "team", "operator": "Exists"}]
+            assert planned(played, tmp_path, monkeypatch, gpu_count=1, tolerations=tolerant)
+
+    def test_labels(
+        self, played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        played.nodes.add("a100", gpus=8, labels={"gpu-type": "a100"})
+        wanted = {"gpu-type": "h100"}
+        with pytest.raises(CapacityError, match="has not the label gpu-type=h100"):
+            planned(played, tmp_path, monkeypatch, gpu_count=1, node_selector=wanted)
+
+    def test_who_may_not_list_nodes_is_warned_and_goes_on(
+        self, sdk: KubernetesSDK, played: Namespace
+    ) -> None:
+        plan = sdk.plan(**asked(gpu_count=8))
+        [told] = about_gpus(plan)
+        assert "nodes cannot be listed by you" in told
+        job = sdk.submit(plan)
+        eventually(lambda: says(job, "no node can take it now"))
+
+    @pytest.mark.seed("003.8")
+    def test_a_cluster_without_gpus(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        words = "No nvidia.com/gpu resources allocatable on the cluster"
+        with (
+            private_cluster(CONTROL_PLANE) as cluster,
+            KubernetesLab(cluster).namespace() as namespace,
+        ):
+            with pytest.raises(CapacityError, match=words):
+                planned(namespace, tmp_path, monkeypatch, gpu_count=1)
+            namespace.nodes.add("cpu", gpus=0)
+            with pytest.raises(CapacityError, match=words):
+                planned(namespace, tmp_path, monkeypatch, gpu_count=1)
+            assert planned(namespace, tmp_path, monkeypatch, gpu_count=0)
+            # An autoscaler may add what is not there.
+            status = {"kind": "ConfigMap", "metadata": {"name": "cluster-autoscaler-status"}}
+            cluster.admin.create("/api/v1/namespaces/kube-system/configmaps", status)
+            [told] = about_gpus(planned(namespace, tmp_path, monkeypatch, gpu_count=1))
+            assert "adds nodes by itself" in told
