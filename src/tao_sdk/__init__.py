@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tao_sdk.platforms.registry import attach
     from tao_sdk.platforms.request import JobRequest
     from tao_sdk.secrets import Secret
+    from tao_sdk.skills import SkillBank
 
 _HOMES = {
     "ActionWorkflow": "tao_sdk.action_workflow",
@@ -42,6 +43,7 @@ _HOMES = {
     "PlatformSDK": "tao_sdk.platforms.base",
     "PythonScriptSDK": "tao_sdk.platforms.protocol",
     "Secret": "tao_sdk.secrets",
+    "SkillBank": "tao_sdk.skills",
     "TaoError": "tao_sdk.errors",
     "VirtualEnvSDK": "tao_sdk.platforms.local.virtualenv",
     "attach": "tao_sdk.platforms.registry",
@@ -64,6 +66,7 @@ __all__ = [
     "PlatformSDK",
     "PythonScriptSDK",
     "Secret",
+    "SkillBank",
     "TaoError",
     "VirtualEnvSDK",
     "__version__",

@@ -4,8 +4,8 @@ The blocks of a page run in their order, in one folder and with one job store: `
 one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
 below a command, and an `output` block below a `python` block, are compared with what comes out;
 ids, times and process numbers may differ, and a line `...` stands for any lines. The page about
-SLURM runs on a cluster of the lab. That no block is overlooked is tested in
-tests/unit/test_docs.py.
+SLURM runs on a cluster of the lab, as does the one about Kubernetes. That no block is overlooked is
+tested in tests/unit/test_docs.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from typing import Any
 import pytest
 
 import tao_sdk
+from lab.docker.packages import cache
+from lab.kubernetes import ADMIN, WITH_NODES, KubernetesLab
+from lab.kubernetes import shared_cluster as shared_kubernetes
+from lab.kubernetes.images import TRAINER
 from lab.slurm import shared_cluster, slurm_lab
 from tao_sdk import settings
 from tao_sdk.job_store import JobStore
@@ -40,7 +44,10 @@ from docs.snippets import Snippet, snippets_of
 
 SOURCE = Path(tao_sdk.__file__).parents[1]
 SLURM_PAGE = ROOT / "docs" / "how-to" / "slurm.md"
-SLURM_IMAGE = "nvcr.io/nvidia/tao/tao-toolkit:6.26.3-pyt"
+# The programs of the lab are built once, and lie in the cache of whoever runs the tests.
+CACHE = cache().parent
+KUBERNETES_PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
+IMAGE = "nvcr.io/nvidia/tao/tao-toolkit:6.26.3-pyt"
 Places = Mapping[str, str]
 """Folders of this machine, by the names that the pages have for them."""
 _END = "--- end of this command ---"
@@ -91,11 +98,18 @@ def places(
     page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Places]:
     """Where the examples of a page run."""
+    if page == KUBERNETES_PAGE:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
+        with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as space:
+            monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig(ADMIN)))
+            yield {"/home/you": str(home), IMAGE: TRAINER}
+            end_all_jobs(tmp_path)
+        return
     if page != SLURM_PAGE:
         yield {"/home/you": str(home)}
         return
     with shared_cluster() as cluster, slurm_lab(cluster) as lab:
-        image = cluster.layout.registry / f"{SLURM_IMAGE}.sqsh"
+        image = cluster.layout.registry / f"{IMAGE}.sqsh"
         image.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # another process runs this test
             image.hardlink_to(lab.images["trainer"])
@@ -115,6 +129,11 @@ def end_all_jobs(folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page: Path, home: Path, places: Places) -> None:
+    run_page(page, places)
+
+
+def run_page(page: Path, places: Places) -> None:
+    """Run the examples of a page in their order, and compare what they print."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed = ""
     for shown in examples_of(page):

@@ -36,6 +36,7 @@ _SUMMARIES = {
     "pull": "Fetch the results of a job.",
     "rm": "Remove ended jobs and their results.",
     "platforms": "List the platforms and their options.",
+    "bank": "Ask the skill bank: models, platforms, images, defaults.",
     "doctor": "Check the installation, the state and this machine.",
     "completion": "Print the script that completes commands in your shell.",
     "man": "Print the manual page.",

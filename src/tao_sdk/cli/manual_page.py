@@ -34,16 +34,27 @@ def manual_page(root: click.Context) -> str:
         ".SH COMMANDS",
     ]
     common = {str(option.name) for option in group.get_params(root)}
-    for command_name in group.list_commands(root):
-        command = group.get_command(root, command_name)
-        assert command is not None  # noqa: S101 - it was listed
-        context = click.Context(command, info_name=command_name, parent=root)
-        lines += [f'.SS "{escaped(command_name)}"', *_synopsis(context)]
-        lines += [*_text(_paragraphs(command.help)), *_options(context, common)]
-        lines += _text(_paragraphs(command.epilog))
+    for context in _commands(root):
+        words = context.command_path.removeprefix(f"{name} ")
+        lines += [f'.SS "{escaped(words)}"', *_synopsis(context)]
+        lines += [*_text(_paragraphs(context.command.help)), *_options(context, common)]
+        lines += _text(_paragraphs(context.command.epilog))
     lines += [".SH EXIT STATUS", *_text(_paragraphs(group.epilog), heading=False)]
     lines += [".SH ENVIRONMENT", *_environment()]
     return "\n".join(lines)
+
+
+def _commands(parent: click.Context) -> Iterator[click.Context]:
+    """The commands of a group, each followed by those of its own."""
+    group = parent.command
+    if not isinstance(group, click.Group):
+        return
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        assert command is not None  # noqa: S101 - it was listed
+        context = click.Context(command, info_name=name, parent=parent)
+        yield context
+        yield from _commands(context)
 
 
 def escaped(text: str) -> str:
