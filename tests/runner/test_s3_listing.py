@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.faults import FaultProxy
+from lab.faults import Fault, FaultProxy
 from lab.s3 import IMPATIENT, KINDS, Bucket, fresh_bucket
 from tao_sdk.runner.errors import CredentialError, NotFoundError, RunnerError
 from tao_sdk.runner.s3 import S3
@@ -72,10 +72,33 @@ def test_a_missing_object_or_folder_is_named(bucket: Bucket) -> None:
     for uri in ("/nothing", "/nothing/", "/the", "/there/fil", "/there/file/"):
         with pytest.raises(NotFoundError, match=f"{bucket.uri}{uri}: "):
             bucket.s3().listing(bucket.uri + uri)
-    with pytest.raises(NotFoundError, match="folder"):
-        bucket.s3().listing(f"{bucket.uri}/gone", "folder")
-    with pytest.raises(NotFoundError):
-        bucket.s3().listing(f"{bucket.uri}/there", "file")
+    for want in ("file", "folder"):
+        with pytest.raises(NotFoundError, match="no such object or folder"):
+            bucket.s3().listing(f"{bucket.uri}/gone", want)
+
+
+def test_what_is_wanted_is_a_preference(bucket: Bucket) -> None:
+    """Metadata says `file` for folders of images and `folder` for what comes as an archive."""
+    bucket.put("images/a.jpg", b"A")
+    bucket.put("images.tar.gz", b"archive")
+    assert bucket.s3().listing(f"{bucket.uri}/images", "file").is_folder
+    archive = bucket.s3().listing(f"{bucket.uri}/images.tar.gz", "folder")
+    assert not archive.is_folder
+    assert [file.path for file in archive.files] == ["images.tar.gz"]
+
+
+@pytest.mark.parametrize("want", ["", "file", "folder"])
+def test_who_may_not_list_may_still_read(bucket: Bucket, want: str) -> None:
+    bucket.put("images.tar.gz", b"archive")
+    refuse = Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>")
+
+    def script(number: int, method: str, target: str) -> Fault | None:
+        return refuse if "list-type" in target else None
+
+    with FaultProxy(bucket.url, script) as proxy:
+        assert bucket.s3(proxy.url).listing(f"{bucket.uri}/images.tar.gz", want).files[0].size == 7
+        with pytest.raises(CredentialError):
+            bucket.s3(proxy.url).listing(f"{bucket.uri}/gone", want)
 
 
 def test_a_missing_bucket_is_named(bucket: Bucket) -> None:

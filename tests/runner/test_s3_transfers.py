@@ -16,7 +16,7 @@ import pytest
 from lab.faults import Fault, FaultProxy, random_faults
 from lab.s3 import IMPATIENT, KINDS, Bucket, fresh_bucket
 from lab.transfers import Tally, below, noise
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 from tao_sdk.runner.download import download_all
 from tao_sdk.runner.errors import NotFoundError, TransferError
 from tao_sdk.runner.s3 import S3
@@ -34,8 +34,8 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of 3 MiB are large."""
-    monkeypatch.setattr(download, "_PIECE", MIB)
-    monkeypatch.setattr(download, "_LARGE", 2 * MIB)
+    monkeypatch.setattr(incoming, "PIECE", MIB)
+    monkeypatch.setattr(download, "LARGE", 2 * MIB)
 
 
 def fetch(s3: S3, uri: str, folder: Path, threads: int = 4) -> Tally:
@@ -194,16 +194,16 @@ class TestUpload:
         for name, size in (("small", 1000), ("middle", 2 * MIB), ("large", 17 * MIB)):
             (tmp_path / name).write_bytes(noise(size))
             bucket.put(name, b"the version before")
-        hashed = uploads._digests_of
+        hashed = uploads._content
 
-        def then_grow(store, blocks):  # type: ignore[no-untyped-def]
-            found = hashed(store, blocks)
+        def then_grow(store, body, blocks):  # type: ignore[no-untyped-def]
+            found = hashed(store, body, blocks)
             for path in tmp_path.iterdir():
                 with path.open("ab") as file:
                     file.write(b"more")
             return found
 
-        monkeypatch.setattr(uploads, "_digests_of", then_grow)
+        monkeypatch.setattr(uploads, "_content", then_grow)
         names = ("small", "middle", "large")
         pairs = [(str(tmp_path / name), f"{bucket.uri}/{name}") for name in names]
         failures = bucket.s3().upload_all(pairs, Tally(), threads=1)
@@ -219,8 +219,8 @@ class TestUpload:
     def test_the_store_refuses_or_we_notice_what_changed_on_the_way(
         self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        wrong = uploads._Digests("0" * 32, hashlib.sha256(b"data").hexdigest())
-        monkeypatch.setattr(uploads, "_digests_of", lambda *_: wrong)
+        wrong = uploads._Content(b"data", "0" * 32, hashlib.sha256(b"data").hexdigest())
+        monkeypatch.setattr(uploads, "_content", lambda *_: wrong)
         with pytest.raises(TransferError, match="other bytes than were sent"):
             bucket.s3().put_bytes(f"{bucket.uri}/key", b"data")
 
@@ -315,9 +315,9 @@ class TestFaults:
 
 KILLED = """
 import os, sys
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 from tao_sdk.runner.s3 import S3
-download._PIECE, download._LARGE = 1 << 20, 2 << 20
+incoming.PIECE, download.LARGE = 1 << 20, 2 << 20
 class Progress:
     def add(self, nbytes, /): pass
     def file_done(self): pass

@@ -59,7 +59,8 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "args with data and variables": (
         {"command": "true", "args": {"x": "s3://b/k", "key": "${env:KEY}", "out": ""},
          "inputs": ["x"], "outputs": ["out"]},
-        {"archives", "links", "mirror", "resuming", "selective", "spec_writer"} | OTHER_STORES,
+        {"archives", "copies", "links", "mirror", "resuming", "selective", "spec_writer"}
+        | OTHER_STORES,
     ),
     "json": (
         {"command": "{config_path}", "specs": {"a": 1}, "config_format": "json"},
@@ -73,42 +74,44 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "yaml with data": (
         {"command": "{config_path}", "specs": {"data": "s3://b/k/", "results_dir": ""},
          "inputs": {"data": FOLDER}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "resuming", "selective", "toml_writer", "variables"} | RARE | OTHER_STORES,
+        {"arguments", "copies", "resuming", "selective", "toml_writer", "variables"}
+        | RARE | OTHER_STORES,
     ),
     "a file that is no archive": (
         {"command": "{config_path}", "specs": {"labels": "s3://b/l.json", "results_dir": ""},
          "inputs": {"labels": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"archives", "arguments", "resuming", "selective", "toml_writer", "variables"}
+        {"archives", "arguments", "copies", "resuming", "selective", "toml_writer", "variables"}
         | RARE | OTHER_STORES,
     ),
     "a file that is an archive": (
         {"command": "{config_path}", "specs": {"images": "s3://b/i.tar.gz", "results_dir": ""},
          "inputs": {"images": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "resuming", "selective", "toml_writer", "variables"} | RARE | OTHER_STORES,
+        {"arguments", "copies", "resuming", "selective", "toml_writer", "variables"}
+        | RARE | OTHER_STORES,
     ),
     "a file whose name only the job knows": (
         {"command": "{config_path}", "specs": {"images": "s3://b/${env:NAME}", "results_dir": ""},
          "inputs": {"images": FILE}, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "resuming", "selective", "toml_writer"} | RARE | OTHER_STORES,
+        {"arguments", "copies", "resuming", "selective", "toml_writer"} | RARE | OTHER_STORES,
     ),
     "resume": (
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"archives", "arguments", "selective", "staging_lock", "toml_writer", "variables"}
+        {"archives", "arguments", "copies", "selective", "staging_lock", "toml_writer", "variables"}
         | RARE | OTHER_STORES,
     ),
     "a checkpoint that is given": (
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "/mnt/model.pth", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "long_command", "resuming", "stage", "toml_writer", "variables"},
+        {"arguments", "copies", "long_command", "resuming", "stage", "toml_writer", "variables"},
     ),
     "a checkpoint that only the job knows": (
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "${env:FROM}", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"archives", "arguments", "selective", "staging_lock", "toml_writer"}
+        {"archives", "arguments", "copies", "selective", "staging_lock", "toml_writer"}
         | RARE | OTHER_STORES,
     ),
     "hugging face": (
@@ -133,7 +136,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
                    "n": "ngc://o/m:1", "key": "${env:KEY}", "results_dir": "",
                    "resume_training_checkpoint_path": ""},
          "inputs": SELECTIVE, "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "toml_writer"} | RARE,
+        {"arguments", "copies", "toml_writer"} | RARE,
     ),
 }  # fmt: skip
 
@@ -144,7 +147,7 @@ def travelling_with(asked: dict[str, Any]) -> dict[str, str]:
         warnings.simplefilter("ignore")
         command = build_entrypoint(**asked)["command"]
     parts = parts_of(command)
-    return dict(zip(parts[3::2], map(unfold, parts[4::2]), strict=True))
+    return dict(zip(parts[3].split(), map(unfold, parts[4:]), strict=True))
 
 
 def imports(name: str, *, in_functions: bool = True) -> set[str]:

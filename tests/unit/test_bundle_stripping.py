@@ -22,6 +22,9 @@ from tao_sdk.bundle.tokens import join, tokens
 MODULES = module_names()
 
 
+UTF8 = "encoding='utf-8'"
+
+
 class Essence(ast.NodeTransformer):
     """What counts of a syntax tree: nothing that is only for readers or type checkers."""
 
@@ -44,6 +47,18 @@ class Essence(ast.NodeTransformer):
         node.annotation = None
         return node
 
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.cause, ast.Name):  # which it would remember by itself
+            node.cause = None
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.func) == "open":  # where UTF-8 is what Python was started with
+            node.keywords = [word for word in node.keywords if ast.unparse(word) != UTF8]
+        return node
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
         if node.value is None:
@@ -61,7 +76,7 @@ def _is_only_for_readers(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assign):
         return ast.unparse(statement.targets[0]) == "__all__"
     # Declared, but not set; and what is imported is checked on its own below.
-    return isinstance(statement, (ast.AnnAssign, ast.Import, ast.ImportFrom))
+    return isinstance(statement, (ast.AnnAssign, ast.Assert, ast.Import, ast.ImportFrom))
 
 
 def essence(source: str) -> str:
@@ -181,6 +196,17 @@ def _defined_in(name: str) -> set[str]:
         ("x = (1 if a else - b) is not c\n", "x=(1 if a else-b)is not c\n"),
         ("x = [\n    1,  # one\n\n    2,\n]\n", "x=[1,2]\n"),
         ("with a as b, \\\n        c:\n    pass\n", "with a as b,c:\n pass\n"),
+        ("raise A('b') from c\n", "raise A('b')\n"),
+        ("raise A('b') from None\n", "raise A('b')from None\n"),
+        ('open(a, "x", encoding="utf-8")\n', 'open(a,"x")\n'),
+        ('open(a, encoding="utf-8", errors=b)\n', "open(a,errors=b)\n"),
+        ('open(a, encoding="ascii")\n', 'open(a,encoding="ascii")\n'),
+        ("def f(a):\n    assert a\n    return a\n", "def f(a):\n return a\n"),
+        ('x = ("a"\n    "b")\n', 'x=("ab")\n'),
+        ('x = f"{a}: " "b" f"{c}"\n', 'x=f"{a}: b{c}"\n'),
+        ('x = f"{a}" "{b}"\n', 'x=f"{a}""{b}"\n'),
+        ('x = "\\1" "2"\n', 'x="\\1""2"\n'),
+        ("x = \"a\" 'b' r\"c\"\n", "x=\"a\"'b'r\"c\"\n"),
     ],
 )  # fmt: skip
 def test_examples(source: str, expected: str) -> None:

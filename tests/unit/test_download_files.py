@@ -17,7 +17,7 @@ import pytest
 from lab.scripted import Scripted, say
 from lab.transfers import Tally, below, noise
 from lab.wire import Call, Fault, Reply, WireServer
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 from tao_sdk.runner.download import download_all
 from tao_sdk.runner.errors import CredentialError, NotFoundError, RunnerError, TransferError
 from tao_sdk.runner.http import Patience
@@ -61,8 +61,8 @@ class Source:
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     """Files of 3 MiB are large."""
-    monkeypatch.setattr(download, "_PIECE", MIB)
-    monkeypatch.setattr(download, "_LARGE", 2 * MIB)
+    monkeypatch.setattr(incoming, "PIECE", MIB)
+    monkeypatch.setattr(download, "LARGE", 2 * MIB)
     made = Source()
     yield made
     made.server.close()
@@ -382,7 +382,7 @@ class TestDisk:
         source.files["f"] = noise(3 * MIB)
         program = f"""
 import sys
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 from tao_sdk.runner.errors import TransferError
 from tao_sdk.runner.remote import RemoteFile, Request
 class Progress:

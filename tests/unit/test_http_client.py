@@ -109,6 +109,32 @@ class TestAnswers:
         assert get(server.url, client).body == b"ok"
         assert server.connections == 2
 
+    def test_answers_are_read_when_there_is_time(self, scripted: Callable[..., Scripted]) -> None:
+        def answer(text: bytes) -> bytes:
+            return b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + text
+
+        server = scripted(say(answer(b"1")), say(answer(b"2")))
+        client = Client({}, QUICK)
+        sent = [client.begin(Request("GET", server.url + "/x")) for _ in range(2)]
+        bodies = []
+        for each in sent:
+            with client.reply(each) as reply:
+                bodies.append(reply.answer().body)
+        assert sorted(bodies) == [b"1", b"2"]
+        assert server.connections == 2
+        client.close()
+
+    def test_what_was_begun_on_a_connection_that_was_closed_is_sent_again(
+        self, scripted: Callable[..., Scripted]
+    ) -> None:
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        server = scripted(say(answer), say(answer))
+        client = Client({}, QUICK)
+        assert get(server.url, client).body == b"ok"
+        with client.reply(client.begin(Request("GET", server.url + "/x"))) as reply:
+            assert reply.answer().body == b"ok"
+        assert server.connections == 2
+
     def test_heads_of_head_requests_have_no_body(self, scripted: Callable[..., Scripted]) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"
         server = scripted(say(head, head))

@@ -17,7 +17,7 @@ import pytest
 from lab.scripted import Scripted, read_head, say
 from lab.transfers import Tally
 from lab.wire import Reply, WireServer
-from tao_sdk.runner import download
+from tao_sdk.runner import download, incoming
 from tao_sdk.runner.errors import RunnerError, TransferError
 from tao_sdk.runner.http import Client, Patience
 from tao_sdk.runner.http.answers import Answer
@@ -119,8 +119,8 @@ class TestLargeFiles:
     @pytest.fixture
     def server(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WireServer]:
         """Serves five pieces over TLS."""
-        monkeypatch.setattr(download, "_PIECE", 1024)
-        monkeypatch.setattr(download, "_LARGE", 2048)
+        monkeypatch.setattr(incoming, "PIECE", 1024)
+        monkeypatch.setattr(download, "LARGE", 2048)
         monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

@@ -109,7 +109,9 @@ def test_confirmation_happens_once(store: JobStore) -> None:
 def test_many_confirmations_at_once(store: JobStore) -> None:
     store.begin_submissions([new_job(f"job-{n}") for n in range(3)])
     confirmations = [Confirmation(f"job-{n}", f"c{n}", {"n": n}) for n in (2, 0, 7)]
-    assert store.confirm_submissions(confirmations) == ["job-2", "job-0"]
+    confirmed = store.confirm_submissions(confirmations)
+    assert [row["job_id"] for row in confirmed] == ["job-2", "job-0"]
+    assert confirmed == [store.get_job("job-2"), store.get_job("job-0")]
     assert [row["job_id"] for row in store.unsettled_submissions("docker")] == ["job-1"]
 
 

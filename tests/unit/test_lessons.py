@@ -27,10 +27,10 @@ from tao_sdk.watcher import Watcher
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = "tests/unit/test_lessons.py"
+KUBERNETES = "tests/platforms/kubernetes"
 
 # Work to come, and the module that will show that it is there.
 TO_COME = {
-    "kubernetes": "tao_sdk.platforms.kubernetes",
     "brev": "tao_sdk.platforms.brev",
 }
 
@@ -205,12 +205,17 @@ LESSONS = {
             f"{HERE}::test_inputs_and_outputs_are_keywords_everywhere",
             "tests/runner/test_entrypoint_local.py::test_inputs_come_and_outputs_are_on_the_mount",
         ),
-        ("kubernetes", "brev"),
+        ("brev",),
     ),
     "F11": Lesson(
         "no TTL, no resources; a deleted Job is Pending for ever",
-        ("tests/unit/test_observation.py::TestMissing::test_afterwards_it_ends",),
-        ("kubernetes",),
+        (
+            "tests/unit/test_observation.py::TestMissing::test_afterwards_it_ends",
+            f"{KUBERNETES}/test_kubernetes_manifests.py::test_the_job_of_the_seed",
+            f"{KUBERNETES}/test_kubernetes_manifests.py"
+            "::test_options_end_up_where_kubernetes_looks_for_them",
+            f"{KUBERNETES}/test_kubernetes_jobs.py::TestTruth::test_a_job_that_somebody_deleted",
+        ),
     ),
     "F12": Lesson("gpu_count is ignored on Brev", (), ("brev",)),
     "F13": Lesson(
@@ -229,8 +234,9 @@ LESSONS = {
             "tests/platforms/docker/test_docker_jobs.py::TestImages::test_refusals_of_the_registry",
             "tests/platforms/slurm/test_slurm_transport.py::TestTrust"
             "::test_missing_names_are_named",
+            f"{KUBERNETES}/test_kubernetes_options.py"
+            "::test_credentials_are_asked_for_when_they_are_needed",
         ),
-        ("kubernetes",),
     ),
     "F15": Lesson(
         "a job id may hold spaces, newlines and $(x)",
