@@ -245,12 +245,10 @@ class PlatformSDK(ABC):
                 if all(status.terminal for status in statuses.values()):
                     return statuses
                 left = math.inf if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    open_jobs = sum(not status.terminal for status in statuses.values())
-                    raise WaitTimeoutError(
-                        f"{open_jobs} of {len(statuses)} jobs had not ended after {timeout:.3g} s; "
-                        "they go on"
-                    )
+                if timeout is not None and left <= 0:
+                    from tao_sdk.platforms.handles import still_open
+
+                    raise WaitTimeoutError(still_open(statuses, timeout))
                 chosen = pauses.after(delay) if poll_interval is None else min(delay, poll_interval)
                 pauses.pause(min(chosen, left))
                 delay *= 1.5

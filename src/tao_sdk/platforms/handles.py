@@ -9,6 +9,7 @@ from tao_sdk.models import Job, JobState, JobStatus
 from tao_sdk.platforms.observation import describe
 
 Row = Mapping[str, Any]
+_NAMED_JOBS = 3
 
 
 def job_of(row: Row) -> Job:
@@ -40,3 +41,17 @@ def status_of(job_id: str, row: Row | None, platform: str) -> JobStatus:
             f"this job runs on {row['backend_type']}, and this SDK is for {platform}",
         )
     return describe(row)
+
+
+def still_open(statuses: Mapping[str, JobStatus], seconds: float) -> str:
+    """What to say after waiting in vain: which jobs go on, and what they are at."""
+    waiting = [status for status in statuses.values() if not status.terminal]
+    named = "; ".join(
+        f"{status.job_id} is {status.status}" + (f" ({status.message})" if status.message else "")
+        for status in waiting[:_NAMED_JOBS]
+    )
+    more = f" and {len(waiting) - _NAMED_JOBS:,} more" if len(waiting) > _NAMED_JOBS else ""
+    return (
+        f"{len(waiting):,} of {len(statuses):,} jobs had not ended after {seconds:.3g} s, and go on: "
+        f"{named}{more}"
+    )

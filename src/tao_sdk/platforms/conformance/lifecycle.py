@@ -68,7 +68,7 @@ class TestOutcomes:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("sleep 60"))
         eventually(lambda: sdk.get_job_status(job.id).status == "Running")
-        with pytest.raises(WaitTimeoutError, match="go on"):
+        with pytest.raises(WaitTimeoutError, match=f"go on: {job.id} is Running"):
             job.wait(timeout=0.1)
         assert job.cancel()
 
