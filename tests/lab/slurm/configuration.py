@@ -103,6 +103,8 @@ def slurm_conf(layout: Layout, variant: SlurmVariant, ports: Ports, nodes: tuple
         "ReturnToService=1",
         f"SlurmdTimeout={variant.node_timeout_seconds}",
         "KillWait=2",
+        # On a busy machine a kill may take long: no reason to drain the node for all other tests.
+        "UnkillableStepTimeout=900",
         f"MinJobAge={variant.keep_finished_seconds}",
         f"EnforcePartLimits={'ALL' if variant.enforce_part_limits else 'NO'}",
         # A client tries this long to reach a controller that is gone.
