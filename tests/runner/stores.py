@@ -17,8 +17,11 @@ class Bucket:
     def __init__(self, kind: str, *, empty: bool = True) -> None:
         self.kind, self.url = kind, s3.server_url(kind)
         self._client = _client(kind)
-        for key in self.names() if empty else ():
-            self.delete(key)
+        if empty:
+            for key in self.names():
+                self.delete(key)
+            for upload in self._uploads():  # of jobs that an earlier test killed
+                self._client.abort_multipart_upload(Bucket=NAME, **upload)
 
     @property
     def env(self) -> dict[str, str]:
@@ -61,8 +64,14 @@ class Bucket:
         }
 
     def unfinished_uploads(self) -> list[str]:
-        found = self._client.list_multipart_uploads(Bucket=NAME)
-        return [upload["UploadId"] for upload in found.get("Uploads", ())]
+        return [upload["UploadId"] for upload in self._uploads()]
+
+    def _uploads(self) -> list[dict[str, str]]:
+        try:
+            found = self._client.list_multipart_uploads(Bucket=NAME).get("Uploads", ())
+        except self._client.exceptions.NoSuchUpload:  # what rclone says when there are none
+            found = ()
+        return [{name: upload[name] for name in ("Key", "UploadId")} for upload in found]
 
 
 @functools.cache

@@ -302,7 +302,7 @@ def test_a_stopped_job_leaves_no_unfinished_upload(box: Container, bucket: Bucke
             {
                 **bucket.results,
                 "S3_ENDPOINT_URL": proxy.url,
-                "TAO_DELIVERY_SECONDS": "16",  # a quarter of it is for tidying up
+                "TAO_DELIVERY_SECONDS": "8",  # a quarter of it is for tidying up
             },
         )
         until(lambda: proxy.count("PUT", "partNumber=2"), "an unfinished upload")
