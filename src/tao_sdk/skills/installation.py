@@ -14,6 +14,13 @@ from tao_sdk.skills.layout import PACKAGED_BANK
 
 __all__ = ["install_bank"]
 
+_HOST_SCRIPTS = "tao-setup-nvidia-gpu-host/scripts"
+_ELSEWHERE = {
+    f"{folder}/{_HOST_SCRIPTS}": f"skills/platform/{_HOST_SCRIPTS}"
+    for folder in ("skills", "platform")
+}
+"""Where guides for the other layouts look for scripts, and where those are."""
+
 _SHEBANG = "#!/usr/bin/env python3\n"
 _LONGEST_SHEBANG = 127
 """What every Linux kernel accepts."""
@@ -37,6 +44,8 @@ def install_bank(folder: Path) -> Path:
             shutil.copytree(PACKAGED_BANK, made, ignore=ignored)
             for script in [*made.rglob("scripts/*.py"), *made.rglob("scripts/*.sh")]:
                 _make_runnable(script)
+            for name, target in _ELSEWHERE.items():
+                _link(made / name, made / target)
             made.replace(folder)
     except OSError as error:
         raise ValidationError(f"{folder} cannot be made: {error}") from error
@@ -55,6 +64,12 @@ def _make_runnable(script: Path) -> None:
         text = f"#!{sys.executable}\n" + text.removeprefix(_SHEBANG)
         script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
+
+
+def _link(name: Path, target: Path) -> None:
+    """A relative link, which stays right when the bank is moved."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    name.symlink_to(os.path.relpath(target, name.parent), target_is_directory=True)
 
 
 def _can_be_named(interpreter: str) -> bool:
