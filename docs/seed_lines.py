@@ -110,5 +110,5 @@ SEED_LINES = (
     SeedLine("004.11", "every container state has a meaning"),
     SeedLine("004.12", "cancelling stops it; the usual failures explained"),
     SeedLine("004.13", "the sample with inputs and outputs runs"),
-    SeedLine("004.14", "a script that checks or prepares a GPU host", (LAUNCH,)),
+    SeedLine("004.14", "a script that checks or prepares a GPU host"),
 )

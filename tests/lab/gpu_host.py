@@ -29,7 +29,20 @@ KEYS = {
     "linux/rhel/gpg": "060A61C51B558A7F742B77AAC52FEB6B621E9F35",
 }
 NVCC = 'echo "Cuda compilation tools, release {}, V{}.48"'
-_REAL = ("awk", "bash", "cat", "cp", "dirname", "env", "mkdir", "mktemp", "rm", "true")
+_REAL = (
+    "awk",
+    "bash",
+    "cat",
+    "cp",
+    "dirname",
+    "env",
+    "grep",
+    "head",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "true",
+)
 _RECORD = 'echo "${{0##*/}} $*" >>"{folder}/record"\n'
 _ROOT_ONLY = '[ "$(id -u)" = 0 ] || [ -n "${AS_ROOT:-}" ] || exit 98\n'
 _INSTALLER = """\
@@ -187,11 +200,21 @@ class GpuHost:
         self._write(place / "nvcc", NVCC.format(release, release))
 
     def run(self, *words: str, answer: str = "", env: Mapping[str, str] | None = None) -> Outcome:
+        """The script, with these options."""
+        return self._bash([str(SCRIPT), *words], answer, env, self._folder)
+
+    def shell(self, text: str, folder: Path, env: Mapping[str, str] | None = None) -> Outcome:
+        """Commands of a shell, in a folder."""
+        return self._bash(["-c", text], "", env, folder)
+
+    def _bash(
+        self, words: list[str], answer: str, env: Mapping[str, str] | None, folder: Path
+    ) -> Outcome:
         done = subprocess.run(
-            [str(self._bin / "bash"), str(SCRIPT), *words],
+            [str(self._bin / "bash"), *words],
             env={**self.environment, **(env or {})},
             input=answer,
-            cwd=self._folder,
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=60,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,27 @@ def test_install(cli: Cli, tmp_path: Path) -> None:
     other.mkdir()
     assert cli("install", str(other)) == f"{other}\n"
     assert f"export TAO_SKILL_BANK_PATH={other}" in cli.said
+
+
+def test_install_makes_scripts_runnable(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installers of wheels need not keep a file's mode."""
+    from tao_sdk.skills import installation
+
+    packed = tmp_path / "packed"
+    shutil.copytree(PACKAGED_BANK, packed, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in packed.rglob("*.*"):
+        if path.is_file():
+            path.chmod(0o644)
+    monkeypatch.setattr(installation, "PACKAGED_BANK", packed)
+    made = tmp_path / "made"
+    cli("install", str(made))
+    runnable = {
+        path.name for path in made.rglob("*") if path.is_file() and os.access(path, os.X_OK)
+    }
+    assert {"setup-nvidia-gpu-host.sh", "list_tao_models.py"} <= runnable
+    assert not {"gpu-host-install.sh", "_sdk.py", "versions.yaml"} & runnable
 
 
 def test_install_leaves_alone_what_is_there(cli: Cli, tmp_path: Path) -> None:
