@@ -156,6 +156,10 @@ class GpuHost:
         unable = f'case " $* " in *"{words}"*) exit 100 ;; esac\n'
         self.alterer(name, unable + self._installer())
 
+    def exiting(self, name: str, code: int) -> None:
+        """A package manager that does its work, and ends with this code."""
+        self.alterer(name, self._installer() + f"exit {code}")
+
     def _installer(self) -> str:
         return _INSTALLER.format(
             spare=self._spare, bin=self._bin, cuda=self._cuda, state=self._state

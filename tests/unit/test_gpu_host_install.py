@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,9 @@ def rhel(manager: str) -> list[str]:
         put("/etc/yum.repos.d/nvidia-container-toolkit.repo"),
         f"{manager} -y install kernel-devel-{KERNEL} kernel-headers",
         f"{manager} -y install epel-release",
+        f"{manager} -y module reset nvidia-driver",
         f"{manager} -y module enable nvidia-driver:580-open",
-        f"{manager} -y install nvidia-driver-cuda kmod-nvidia-open-dkms",
+        f"{manager} -y install nvidia-driver-cuda-580.* kmod-nvidia-open-dkms-580.*",
         f"{manager} -y install cuda-toolkit-13-0",
         f"{manager} -y install {pinned('-')}",
     ]
@@ -337,6 +339,16 @@ def test_what_may_not_fail(host: GpuHost, words: str) -> None:
     assert host.leftovers() == []
 
 
+@pytest.mark.parametrize(("code", "expected"), [(102, 0), (103, 0), (106, 0), (4, 1), (104, 1)])
+def test_zypper_tells_by_its_code_what_else_there_is(
+    tmp_path: Path, code: int, expected: int
+) -> None:
+    """A reboot to come, say, or that some other repository of the host was not to be had."""
+    host = GpuHost(tmp_path / "host", "suse")
+    host.exiting("zypper", code)
+    assert host.run("--install", "--yes").code == expected
+
+
 def test_a_key_that_is_another(host: GpuHost) -> None:
     stranger = "0123456789ABCDEF0123456789ABCDEF01234567"
     host.program("gpg", f"echo pub:; echo fpr:::::::::{stranger}:")
@@ -380,7 +392,8 @@ def test_a_dry_run_prints_and_changes_nothing(tmp_path: Path, system: str) -> No
     assert host.files() == before
     assert host.leftovers() == []
     printed = [line.removeprefix("+ ") for line in outcome.lines if line.startswith("+ ")]
-    dry = [line.replace("env DEBIAN_FRONTEND=noninteractive ", "") for line in printed]
+    calm = "env DEBIAN_FRONTEND=noninteractive "
+    dry = [" ".join(shlex.split(line.replace(calm, ""))) for line in printed]
     host.be("root")
     host.run("--install", "--yes")
     words = ("install -D", "curl")

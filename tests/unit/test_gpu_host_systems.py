@@ -99,7 +99,7 @@ def test_an_unknown_release_that_lacks_only_the_toolkit(tmp_path: Path) -> None:
     assert host.record == [*DEBIAN[:2], *DEBIAN[5:9], DEBIAN[-1]]
 
 
-def test_releases_without_streams_name_the_branch(tmp_path: Path) -> None:
+def test_releases_without_streams(tmp_path: Path) -> None:
     host = GpuHost(tmp_path / "host", "rhel")
     host.set_system(release(ID="fedora", VERSION_ID="42"))
     assert host.run("--install", "--yes").code == 0

@@ -4,8 +4,8 @@
 # Repositories are added only with a signing key whose fingerprint is known here.
 
 DRIVER_PACKAGE_DEBIAN=${NVIDIA_DRIVER_PACKAGE_DEBIAN:-nvidia-open-$DRIVER_BRANCH}
-DRIVER_PACKAGE_RHEL=${NVIDIA_DRIVER_PACKAGE_RHEL:-nvidia-driver-cuda}
-DRIVER_KMOD_RHEL=${NVIDIA_DRIVER_KMOD_RHEL:-kmod-nvidia-open-dkms}
+DRIVER_PACKAGE_RHEL="${NVIDIA_DRIVER_PACKAGE_RHEL:-nvidia-driver-cuda-$DRIVER_BRANCH.*}"
+DRIVER_KMOD_RHEL="${NVIDIA_DRIVER_KMOD_RHEL:-kmod-nvidia-open-dkms-$DRIVER_BRANCH.*}"
 DRIVER_PACKAGE_SUSE=${NVIDIA_DRIVER_PACKAGE_SUSE:-nvidia-open-$DRIVER_BRANCH}
 TOOLKIT_PACKAGES=(
   nvidia-container-toolkit nvidia-container-toolkit-base
@@ -195,7 +195,17 @@ as_root() {
 }
 
 run() {
-  if [ "$DRY_RUN" = yes ]; then print_command "$@"; else as_root "$@" || fail 1 "failed: $*"; fi
+  local code=0
+  if [ "$DRY_RUN" = yes ]; then
+    print_command "$@"
+    return
+  fi
+  as_root "$@" || code=$?
+  case $1:$code in
+    # Done, says zypper, and: reboot, restart services, a repository of the host was passed over.
+    *:0 | zypper:102 | zypper:103 | zypper:106) ;;
+    *) fail 1 "failed: $*" ;;
+  esac
 }
 
 # For what the host may do without: the check at the end tells whether it can.
@@ -310,16 +320,17 @@ gpgkey=file://$key"
 }
 
 rhel_install_driver() {
-  local version=''
   try "$NO_HEADERS" "${INSTALL[@]}" "kernel-devel-$(uname -r)" kernel-headers
   case $CUDA_DISTRO in
     rhel*) try 'EPEL, which has dkms, could not be enabled' "${INSTALL[@]}" epel-release ;;
   esac
   case $CUDA_DISTRO in
-    rhel* | amzn*) run "${RPM[@]}" module enable "nvidia-driver:$DRIVER_BRANCH-open" ;;
-    *) version="-$DRIVER_BRANCH.*" ;; # they have no module streams
+    rhel* | amzn*) # the others have no module streams; dnf leaves one for another only by a reset
+      run "${RPM[@]}" module reset nvidia-driver
+      run "${RPM[@]}" module enable "nvidia-driver:$DRIVER_BRANCH-open"
+      ;;
   esac
-  run "${INSTALL[@]}" "$DRIVER_PACKAGE_RHEL$version" "$DRIVER_KMOD_RHEL$version"
+  run "${INSTALL[@]}" "$DRIVER_PACKAGE_RHEL" "$DRIVER_KMOD_RHEL"
 }
 
 # What RHEL itself calls docker is Podman.

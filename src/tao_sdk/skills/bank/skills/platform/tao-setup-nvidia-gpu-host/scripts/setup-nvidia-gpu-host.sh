@@ -47,8 +47,8 @@ failed, or a distribution that is not known; 2 wrong command line or environment
 Environment variables for other versions and packages, with what they are otherwise:
   NVIDIA_DRIVER_BRANCH              580
   NVIDIA_DRIVER_PACKAGE_DEBIAN      nvidia-open-580
-  NVIDIA_DRIVER_PACKAGE_RHEL        nvidia-driver-cuda
-  NVIDIA_DRIVER_KMOD_RHEL           kmod-nvidia-open-dkms
+  NVIDIA_DRIVER_PACKAGE_RHEL        nvidia-driver-cuda-580.*
+  NVIDIA_DRIVER_KMOD_RHEL           kmod-nvidia-open-dkms-580.*
   NVIDIA_DRIVER_PACKAGE_SUSE        nvidia-open-580
   NVIDIA_CUDA_PACKAGE               cuda-toolkit-13-0
   NVIDIA_CUDA_PATH                  /usr/local/cuda-13.0
@@ -120,7 +120,7 @@ validate_environment() {
   for name in NVIDIA_DRIVER_PACKAGE_DEBIAN NVIDIA_DRIVER_PACKAGE_RHEL NVIDIA_DRIVER_KMOD_RHEL \
     NVIDIA_DRIVER_PACKAGE_SUSE NVIDIA_CUDA_PACKAGE NVIDIA_CONTAINER_TOOLKIT_VERSION \
     DOCKER_PACKAGE DOCKER_PACKAGE_DEBIAN; do
-    require_form "$name" '^[A-Za-z0-9][A-Za-z0-9.+:~_=-]*$'
+    require_form "$name" '^[A-Za-z0-9][A-Za-z0-9.+:~_=*-]*$'
   done
   for name in NVIDIA_CUDA NVIDIA_CONTAINER_TOOLKIT; do
     require_form "${name}_REPO_URL" '^(https|file)://[A-Za-z0-9._~:/%+-]+$'
