@@ -52,6 +52,6 @@ def still_open(statuses: Mapping[str, JobStatus], seconds: float) -> str:
     )
     more = f" and {len(waiting) - _NAMED_JOBS:,} more" if len(waiting) > _NAMED_JOBS else ""
     return (
-        f"{len(waiting):,} of {len(statuses):,} jobs had not ended after {seconds:.3g} s, and go on: "
-        f"{named}{more}"
+        f"{len(waiting):,} of {len(statuses):,} jobs had not ended after {seconds:.3g} s, "
+        f"and go on: {named}{more}"
     )
