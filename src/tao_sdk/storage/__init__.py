@@ -20,6 +20,7 @@ from tao_sdk.storage.client_errors import errors_of_the_client
 
 if TYPE_CHECKING:
     from tao_sdk.runner.s3.store import Store
+    from tao_sdk.storage.s3_questions import Found
 
 __all__ = [
     "STAGED_SCHEMES",
@@ -27,21 +28,43 @@ __all__ = [
     "is_remote",
     "list_files",
     "list_names",
+    "look",
     "read_file",
     "remove_folder",
 ]
 
 
-def exists(uri: str) -> bool:
-    """Is there a file, a folder, a repository of this name?"""
+# For somebody who waits for the answer: a store that is away says so within half a minute.
+_QUICK = {"TAO_TRANSFER_ATTEMPTS": "3", "TAO_STALL_SECONDS": "10"}
+
+
+def exists(uri: str, *, quick: bool = False) -> bool:
+    """Is there a file, a folder, a repository of this name? `quick` gives up soon."""
     with errors_of_the_client(uri):
         try:
             if scheme_of(uri) == "s3":
                 return _s3_exists(uri)
-            list_uri(uri, _environment())
+            list_uri(uri, {**_QUICK, **_environment()} if quick else _environment())
         except runner_errors.NotFoundError:
             return False
         return True
+
+
+def look(uri: str) -> Found | None:
+    """What an address of an S3 store names, proven to be readable; None for nothing.
+
+    Gives up soon on a store that is away.
+    """
+    from tao_sdk.runner.s3.store import Store
+    from tao_sdk.storage import s3_questions
+
+    store = Store({**_QUICK, **_environment()})
+    try:
+        with errors_of_the_client(uri):
+            found = (s3_questions.look(store, spelling) for spelling in _spellings(uri))
+            return next(filter(None, found), None)
+    finally:
+        store.client.close()
 
 
 def list_names(uri: str) -> list[str]:

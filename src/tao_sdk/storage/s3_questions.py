@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tao_sdk.runner.errors import NotFoundError
-from tao_sdk.runner.s3 import parse_uri
+from tao_sdk.runner.s3 import Place, parse_uri
 from tao_sdk.runner.s3.listing import pages
 from tao_sdk.runner.s3.store import Store
+
+
+class Found(NamedTuple):
+    """An object, or a folder of which at least one object can be read."""
+
+    is_folder: bool
+    size: int = 0
+    """Of the object."""
+
+
+def look(store: Store, uri: str) -> Found | None:
+    """What there is; raises when it may not be read."""
+    place = parse_uri(uri)
+    if place.key and not place.key.endswith("/"):
+        try:
+            answer = store.call("HEAD", place)
+            return Found(is_folder=False, size=int(answer.headers.get("content-length") or 0))
+        except NotFoundError:
+            place = place._replace(key=place.key + "/")
+    items, _ = next(pages(store, place, most=1))
+    if not items:
+        return None
+    # Keys that may list need not be keys that may read.
+    store.call("HEAD", Place(place.bucket, items[0].key))
+    return Found(is_folder=True)
 
 
 def exists(store: Store, uri: str) -> bool:

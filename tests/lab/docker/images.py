@@ -18,12 +18,20 @@ BUSYBOX = "tao-lab/busybox:1"
 BASH = "tao-lab/bash:1"
 NO_SHELL = "tao-lab/no-shell:1"
 FOREIGN = "tao-lab/foreign:1"
+SMOKE = "tao-lab/smoke:1"
+"""Its nvidia-smi tells everything that a preflight asks about three GPUs."""
 
 # What a probe of the GPUs finds: three, of which the first is in use.
 _NVIDIA_SMI = """#!/bin/sh
 echo '0, GPU-lab-0, 40000, NVIDIA Lab'
 echo '1, GPU-lab-1, 3, NVIDIA Lab'
 echo '2, GPU-lab-2, 3, NVIDIA Lab'
+"""
+
+NVIDIA_SMI_H100 = """#!/bin/sh
+echo '0, GPU-lab-0, 40000, 81559, 9.0, 580.65.06, NVIDIA H100 80GB HBM3'
+echo '1, GPU-lab-1, 3, 81559, 9.0, 580.65.06, NVIDIA H100 80GB HBM3'
+echo '2, GPU-lab-2, 3, 81559, 9.0, 580.65.06, NVIDIA H100 80GB HBM3'
 """
 
 
@@ -36,6 +44,8 @@ def provide(engine: Engine) -> None:
         load(engine, BASH, busybox_root(with_libraries(Path("/bin/bash"), "bin/bash")))
     if NO_SHELL not in present:
         load(engine, NO_SHELL, _tar({"etc/empty": (b"", 0o644)}))
+    if SMOKE not in present:
+        load(engine, SMOKE, busybox_root({"bin/nvidia-smi": (NVIDIA_SMI_H100.encode(), 0o755)}))
     if FOREIGN not in present:
         # A program for another processor: the header of an ELF file for s390.
         header = b"\x7fELF\x02\x02\x01" + bytes(9) + b"\x00\x02\x00\x16\x00\x00\x00\x01"

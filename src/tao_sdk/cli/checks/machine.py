@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tao_sdk import settings
@@ -14,7 +14,7 @@ from tao_sdk.cli.session import Place
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobState
 from tao_sdk.platforms.gpus.discovery import discover
-from tao_sdk.platforms.gpus.leases import GpuLeases
+from tao_sdk.platforms.gpus.leases import look_for_free
 from tao_sdk.platforms.local.launch import JobFolder, LocalJob
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.local.states import interpret
@@ -37,7 +37,7 @@ def check_gpus() -> Iterator[Finding]:
         yield Finding("GPUs", "none found: jobs run with --gpus 0")
         return
     folder = Path(settings.get("TAO_GPU_LEASE_DIR"))
-    free = _free(folder, [gpu.key for gpu in gpus])
+    free = look_for_free(folder, [gpu.key for gpu in gpus])
     for gpu in gpus:
         lease = "free" if gpu.key in free else "leased to a job"
         yield Finding(f"GPU {gpu.index}", f"{gpu.model}, {lease}")
@@ -67,13 +67,6 @@ def check_programs() -> Iterator[Finding]:
             yield note(program, f"not on PATH; needed by {needed_by}")
         else:
             yield Finding(program, path)
-
-
-def _free(folder: Path, keys: Sequence[str]) -> list[str]:
-    # Asking the leases makes their folder; where it is not, nothing was ever leased.
-    if not (folder / "leases.lock").exists() or not (folder / "queue").is_dir():
-        return list(keys)
-    return GpuLeases(folder).free(keys)
 
 
 def _check_lease_folder(folder: Path) -> Iterator[Finding]:

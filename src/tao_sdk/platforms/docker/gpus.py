@@ -108,7 +108,9 @@ def keys_given(labels: Mapping[str, str]) -> list[str]:
     return keys.split(",") if keys else []
 
 
-def probe_config(image: str, info: Mapping[str, Any]) -> dict[str, Any]:
+def probe_config(
+    image: str, info: Mapping[str, Any], query: Sequence[str] = QUERY
+) -> dict[str, Any]:
     """A short-lived container that lists the GPUs of its host."""
     host: dict[str, Any] = {"NetworkMode": "none"}
     env = []
@@ -119,8 +121,8 @@ def probe_config(image: str, info: Mapping[str, Any]) -> dict[str, Any]:
         host["DeviceRequests"] = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
     return {
         "Image": image,
-        "Entrypoint": [QUERY[0]],
-        "Cmd": list(QUERY[1:]),
+        "Entrypoint": [query[0]],
+        "Cmd": list(query[1:]),
         "Env": env,
         "HostConfig": host,
     }

@@ -114,7 +114,7 @@ def provide(
 
 def ensure(transport: DockerTransport, image: str, policy: str, listener: Listener) -> None:
     """Have the image on the daemon's host, or raise `SubmissionRejectedError` with the reason."""
-    if policy != "always" and _present(transport, image):
+    if policy != "always" and is_present(transport, image):
         return
     if policy == "never":
         raise SubmissionRejectedError(
@@ -180,7 +180,8 @@ def _is_layer(status: str) -> bool:
     )
 
 
-def _present(transport: DockerTransport, image: str) -> bool:
+def is_present(transport: DockerTransport, image: str) -> bool:
+    """Has the daemon's host got this image?"""
     try:
         transport.get(f"/images/{image}/json")
     except DaemonError as error:

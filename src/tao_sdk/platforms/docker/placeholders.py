@@ -13,7 +13,7 @@ import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
@@ -21,9 +21,11 @@ from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 REPOSITORY, TAG = "tao-sdk-placeholder", "1"
 _IMAGE = f"{REPOSITORY}:{TAG}"
 _EMPTY_TAR = bytes(10_240)
-_WINDOW = "/window"
+WINDOW = "/window"
+"""Where such a container shows what it was made for."""
 # The daemon tells modes as Go has them: folder, link, device, pipe, socket, character device.
-_NOT_REGULAR = 1 << 31 | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
+_FOLDER = 1 << 31
+_NOT_REGULAR = _FOLDER | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
 
 def take_name(transport: DockerTransport, name: str, labels: Mapping[str, str]) -> str | None:
@@ -61,16 +63,17 @@ def withdraw(transport: DockerTransport, container: str) -> bool:
 
 
 @contextmanager
-def window(transport: DockerTransport, source: str) -> Iterator[str]:
+def window(transport: DockerTransport, source: str, image: str = "") -> Iterator[str]:
     """A container through which a folder, file or volume of the daemon's host can be read.
 
-    Raises `DaemonError` when there is no such path.
+    Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing but
+    the container is made, and that goes again.
     """
     kind = "bind" if source.startswith("/") else "volume"
-    mount = {"Type": kind, "Source": source, "Target": _WINDOW, "ReadOnly": True}
+    mount = {"Type": kind, "Source": source, "Target": WINDOW, "ReadOnly": True}
     name = f"tao-window-{uuid.uuid4().hex[:12]}"
     labels = {config.LABEL: "true", config.LABEL_HELPER: "true"}
-    container = _create(transport, name, labels, {"Mounts": [mount]})
+    container = _create(transport, name, labels, {"Mounts": [mount]}, image)
     try:
         yield container
     finally:
@@ -88,23 +91,47 @@ def exists(transport: DockerTransport, path: str) -> bool:
         raise
 
 
-def has(transport: DockerTransport, window_id: str, path: str) -> bool:
-    """Is there such a path below what a window shows?"""
-    place = f"{_WINDOW}/{path}"
+class PathStat(NamedTuple):
+    """What the daemon tells about a path in a container."""
+
+    size: int
+    mode: int
+
+    @classmethod
+    def parse(cls, headers: Mapping[str, str]) -> PathStat:
+        told = json.loads(base64.b64decode(headers["X-Docker-Container-Path-Stat"]))
+        return cls(int(told["size"]), int(told["mode"]))
+
+    @property
+    def is_folder(self) -> bool:
+        return bool(self.mode & _FOLDER)
+
+    @property
+    def is_regular(self) -> bool:
+        return not self.mode & _NOT_REGULAR
+
+
+def stat(transport: DockerTransport, container: str, path: str) -> PathStat | None:
+    """What a path in a container is; None when there is none."""
     try:
-        with transport.stream("HEAD", f"/containers/{window_id}/archive", path=place):
-            return True
+        with transport.stream("HEAD", f"/containers/{container}/archive", path=path) as answer:
+            return PathStat.parse(answer.headers)
     except DaemonError as error:
         if error.missing:
-            return False
+            return None
         raise
+
+
+def has(transport: DockerTransport, window_id: str, path: str) -> bool:
+    """Is there such a path below what a window shows?"""
+    return stat(transport, window_id, f"{WINDOW}/{path}") is not None
 
 
 def read_file(transport: DockerTransport, source: str, path: str, limit: int) -> bytes | None:
     """A small file below a folder or volume of the daemon's host; None when it is not there."""
     try:
         with window(transport, source) as container:
-            return read_from_container(transport, container, f"{_WINDOW}/{path}", limit)
+            return read_from_container(transport, container, f"{WINDOW}/{path}", limit)
     except DaemonError as error:
         if error.missing or "does not exist" in str(error):
             return None
@@ -117,8 +144,8 @@ def read_from_container(
     """A small file in a container, running or not; None when there is none."""
     try:
         with transport.stream("GET", f"/containers/{container}/archive", path=path) as answer:
-            described = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
-            if described["size"] > limit or described["mode"] & _NOT_REGULAR:
+            found = PathStat.parse(answer.headers)
+            if found.size > limit or not found.is_regular:
                 return None
             data = answer.content
     except DaemonError as error:
@@ -134,10 +161,14 @@ def read_from_container(
 
 
 def _create(
-    transport: DockerTransport, name: str, labels: Mapping[str, str], host: Mapping[str, Any]
+    transport: DockerTransport,
+    name: str,
+    labels: Mapping[str, str],
+    host: Mapping[str, Any],
+    image: str = "",
 ) -> str:
     body = {
-        "Image": _IMAGE,
+        "Image": image or _IMAGE,
         "Cmd": ["never-runs"],
         "Labels": dict(labels),
         "HostConfig": {"NetworkMode": "none", **host},
@@ -145,7 +176,7 @@ def _create(
     try:
         return str(transport.post("/containers/create", body, name=name)["Id"])
     except DaemonError as error:
-        if not error.missing:
+        if image or not error.missing:
             raise
     transport.upload(
         "POST", "/images/create", _EMPTY_TAR, {}, fromSrc="-", repo=REPOSITORY, tag=TAG

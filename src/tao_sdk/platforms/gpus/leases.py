@@ -141,6 +141,14 @@ class GpuLeases:
             os.close(descriptor)
 
 
+def look_for_free(folder: Path, keys: Sequence[str]) -> list[str]:
+    """Which of these GPUs nobody holds at this moment; makes no folder."""
+    # Where there is none, nothing was ever leased.
+    if not (folder / "leases.lock").exists() or not (folder / "queue").is_dir():
+        return list(keys)
+    return GpuLeases(folder).free(keys)
+
+
 def lock(descriptor: int) -> None:
     """Hold a file for as long as this process has it open."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)

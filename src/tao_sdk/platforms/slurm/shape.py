@@ -70,8 +70,13 @@ def _warning(hours: float, cluster: Cluster, *, own: bool) -> int:
     # A time-out of the environment belongs to the wall time of the environment.
     warned = None if own else cluster.timeout_hours
     if warned is None:
-        warned = max(_SHORTEST_HOURS, hours - _LEAD_HOURS)
+        warned = warned_after(hours)
     return max(0, min(round((hours - warned) * 3600), _LONGEST_WARNING))
+
+
+def warned_after(hours: float) -> float:
+    """When a job of so many hours is asked to save and stop, unless somebody says otherwise."""
+    return max(_SHORTEST_HOURS, hours - _LEAD_HOURS)
 
 
 def check_wall_time(partitions: str, minutes: int, known: dict[str, int | None]) -> None:
