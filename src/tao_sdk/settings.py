@@ -115,6 +115,11 @@ _TABLE = (
         "true: containers are removed once their outcome and log are kept by us",
         "false",
     ),
+    Setting(
+        "TAO_GPU_SMOKE_IMAGE",
+        "image of the container by which a preflight looks for GPUs",
+        "ubuntu:22.04",
+    ),
     # -- SLURM
     Setting(
         "SLURM_USER",
@@ -129,6 +134,7 @@ _TABLE = (
         obtain="ask your cluster's support for the login hosts",
     ),
     Setting("SSH_KEY_PATH", "private key for the login hosts; else what ssh and its agent offer"),
+    Setting("SSH_AUTH_SOCK", "socket of an ssh agent that holds such a key"),
     Setting("SLURM_SSH_CONFIG", "configuration file for ssh; default: the user's own"),
     Setting(
         "SLURM_SSH_REUSE_ONLY",
@@ -180,6 +186,11 @@ _TABLE = (
         "image of the short Jobs that look at volumes; default: that of the newest job",
         "busybox:1.36",
     ),
+    Setting(
+        "TAO_K8S_SKIP_NODE_RUNTIME_CHECK",
+        "1: the drivers of GPU nodes are looked after by somebody else, and not compared",
+        "0",
+    ),
     Setting("KUBERNETES_SERVICE_HOST", "set in every pod: the API server, without a kubeconfig"),
     Setting("KUBERNETES_SERVICE_PORT", "set in every pod: the API server's port"),
     Setting(
@@ -191,6 +202,29 @@ _TABLE = (
         "NO_PROXY",
         "hosts reached without it, by comma: names, .domains, addresses, networks",
         aliases=("no_proxy",),
+    ),
+    # -- Brev and Lepton
+    Setting(
+        "BREV_API_TOKEN",
+        "token with which the brev program logs in; optional where it is logged in",
+        secret=True,
+        obtain="the Brev console's settings, or run `brev login` once",
+    ),
+    Setting(
+        "LEPTON_WORKSPACE_ID",
+        "workspace of DGX Cloud Lepton",
+        obtain="in the Lepton dashboard under Settings > General",
+    ),
+    Setting(
+        "LEPTON_AUTH_TOKEN",
+        "token for that workspace",
+        secret=True,
+        obtain="in the Lepton dashboard under Settings > Tokens",
+    ),
+    Setting(
+        "LEPTON_API_BASE_URL",
+        "gateway of DGX Cloud Lepton",
+        "https://gateway.dgxc-lepton.nvidia.com",
     ),
     # -- storage and registries
     Setting("S3_BUCKET_NAME", "bucket for results", injected=True),

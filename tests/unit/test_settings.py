@@ -69,7 +69,15 @@ def test_the_variables_of_the_seeds_are_in_the_table() -> None:
     names = {"S3_BUCKET_NAME", "ACCESS_KEY", "SECRET_KEY", "S3_ENDPOINT_URL", "CLOUD_REGION"}
     assert names | {"NGC_KEY", "HF_TOKEN"} <= set(settings.SETTINGS)
     secret = {name for name, setting in settings.SETTINGS.items() if setting.secret}
-    assert secret == {"ACCESS_KEY", "SECRET_KEY", "AWS_SESSION_TOKEN", "NGC_KEY", "HF_TOKEN"}
+    assert secret == {
+        "ACCESS_KEY",
+        "SECRET_KEY",
+        "AWS_SESSION_TOKEN",
+        "NGC_KEY",
+        "HF_TOKEN",
+        "BREV_API_TOKEN",
+        "LEPTON_AUTH_TOKEN",
+    }
 
 
 @pytest.mark.seed("000.4")

@@ -3,21 +3,20 @@
 # Any Python 3 can read this file, so that an interpreter without the SDK, or one that is too old
 # for it, gets a sentence instead of a traceback.
 import sys
+from importlib import import_module
 from pathlib import Path
 
 
-def scripts():
-    """The module that has one function for each script."""
+def scripts(module="tao_sdk.skills.scripts"):
+    """The module that has a function for the script."""
     try:
-        from tao_sdk.skills import scripts as found
+        return import_module(module)
     except ImportError as error:
         if _add_surrounding_package():
-            from tao_sdk.skills import scripts as found
-        else:
-            sys.exit(_missing(error))
+            return import_module(module)
+        sys.exit(_missing(error))
     except SyntaxError:
         sys.exit(_missing("it needs Python 3.10 or newer"))
-    return found
 
 
 def _add_surrounding_package():
