@@ -66,7 +66,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_every_kind_is_documented_with_its_keys() -> None:
-    assert len(KINDS) == 16
+    assert len(KINDS) == 17
     assert all(KINDS.values())
 
 
@@ -204,3 +204,11 @@ def test_a_timeout_is_an_error_document(cli: Cli) -> None:
 def test_json_behind_the_dashes_belongs_to_the_job(cli: Cli) -> None:
     out, _ = cli.both("run", "-p", "nowhere", "--", "tool", "--json", code=125)
     assert out == ""
+
+
+def test_preflight(cli: Cli) -> None:
+    [told] = cli.documents("preflight", "-p", "local", "--gpus", "0")
+    fields = check(told, "preflight")
+    assert fields["ok"] is True
+    [found] = cli.documents("preflight", "-p", "local", "--gpus", "0", "--path", "x=/no", code=1)
+    assert check(found, "preflight")["ok"] is False

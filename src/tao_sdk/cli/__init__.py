@@ -37,6 +37,7 @@ _SUMMARIES = {
     "rm": "Remove ended jobs and their results.",
     "platforms": "List the platforms and their options.",
     "bank": "Ask the skill bank: models, platforms, images, defaults.",
+    "preflight": "Check everything that a launch needs, before anything is made.",
     "doctor": "Check the installation, the state and this machine.",
     "completion": "Print the script that completes commands in your shell.",
     "man": "Print the manual page.",

@@ -12,7 +12,7 @@ DECLINED = 1
 INCOMPLETE = 1
 """`pull`: something could not be copied."""
 PROBLEM = 1
-"""`doctor` or `bank check` found one."""
+"""`doctor`, `bank check` or `preflight` found one."""
 USAGE = 2
 WAIT_TIMEOUT = 124
 SDK_FAILED = 125
@@ -27,7 +27,7 @@ HELP = """\b
 Exit codes:
   0        done; for run and wait: every job is Complete
   1..255   run, wait: the job's own exit code (1 when it is not known)
-  1        pull: not complete; doctor, bank check: a problem; rm: you answered no
+  1        pull: not complete; doctor, bank check, preflight: a problem; rm: you answered no
   2        the command line is wrong
   124      wait --timeout ran out
   125      the SDK itself failed; the message says why
