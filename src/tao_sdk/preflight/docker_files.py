@@ -44,8 +44,6 @@ def _look(
     place: tuple[str, str],
 ) -> Look:
     source, below = place
-    if not source.startswith("/") and not _has_volume(transport, source):
-        return Look(MISSING)  # a container that names it would make it
     try:
         with placeholders.window(transport, source, image) as window:
             inside = f"{placeholders.WINDOW}/{below}".rstrip("/")
@@ -67,13 +65,3 @@ def _look(
     if data is None:
         return Look(FILE, {"error": "it is no regular file"})
     return Look(FILE, json_records.examine_text(data, fields, request.sample_limit))
-
-
-def _has_volume(transport: DockerTransport, name: str) -> bool:
-    try:
-        transport.get(f"/volumes/{name}")
-    except DaemonError as error:
-        if error.missing:
-            return False
-        raise
-    return True

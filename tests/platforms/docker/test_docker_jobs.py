@@ -126,6 +126,9 @@ class TestContainer:
         assert sdk.delete_job_artifacts(job.id)
         assert not sdk.check_path(job.results_dir)
         lab.engine.docker("volume", "rm", volume)
+        for address in (f"docker-volume://{volume}", job.results_dir, f"{job.results_dir}/out"):
+            assert not sdk.check_path(address)
+        assert volume not in lab.engine.docker("volume", "ls", "-q"), "looking makes none"
 
     @pytest.mark.seed("004.6")
     def test_several_nodes_are_refused(self, lab: DockerLab) -> None:

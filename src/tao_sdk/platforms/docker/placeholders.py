@@ -70,6 +70,8 @@ def window(transport: DockerTransport, source: str, image: str = "") -> Iterator
     the container is made, and that goes again.
     """
     kind = "bind" if source.startswith("/") else "volume"
+    if kind == "volume":
+        _demand_volume(transport, source)
     mount = {"Type": kind, "Source": source, "Target": WINDOW, "ReadOnly": True}
     name = f"tao-window-{uuid.uuid4().hex[:12]}"
     labels = {config.LABEL: "true", config.LABEL_HELPER: "true"}
@@ -78,6 +80,16 @@ def window(transport: DockerTransport, source: str, image: str = "") -> Iterator
         yield container
     finally:
         remove(transport, container)
+
+
+def _demand_volume(transport: DockerTransport, name: str) -> None:
+    """A container that names a volume would make it, and looking must not."""
+    try:
+        transport.get(f"/volumes/{name}")
+    except DaemonError as error:
+        if error.missing:
+            raise DaemonError(404, f"the volume {name} does not exist", error.call) from error
+        raise
 
 
 def exists(transport: DockerTransport, path: str) -> bool:
