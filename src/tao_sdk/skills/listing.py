@@ -12,6 +12,7 @@ from tao_sdk.skills.model_skill import ModelSkill, automl_flag
 from tao_sdk.skills.skill_bank import SkillBank
 
 __all__ = [
+    "automl_obstacle",
     "automl_support",
     "automl_text",
     "list_models",
@@ -61,6 +62,13 @@ def automl_support(bank: SkillBank) -> dict[str, Any]:
         "supported": supported,
         "unsupported": unsupported,
     }
+
+
+def automl_obstacle(bank: SkillBank, model: str) -> str:
+    """Why AutoML cannot tune a model, by its folder; "" when it can. Reads that model only."""
+    manifest_path = bank.layer("models") / "schemas.manifest.json"
+    listed = mapping_at(bank.schemas_manifest(), "models", manifest_path)
+    return _reason_against(_record(bank, model, listed.get(model) or {}, bank.model(model)))
 
 
 def model_records(bank: SkillBank) -> list[dict[str, Any]]:

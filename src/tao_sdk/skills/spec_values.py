@@ -33,11 +33,14 @@ def value_at(spec: Any, key: str) -> Any:
 
 
 def is_unset(value: Any) -> bool:
-    """Whether a template leaves the value open: blank, null, an empty list or the mandatory mark.
+    """Whether a template leaves the value open: blank, null, the mandatory mark, or a list of
+    nothing else.
 
     Zero and False are values.
     """
-    return value is None or value == MANDATORY or value in ("", [], {})
+    if isinstance(value, list):
+        return all(map(is_unset, value))
+    return value is None or value == MANDATORY or value in ("", {})
 
 
 def holds(spec: Any, path: SpecPath) -> bool:
