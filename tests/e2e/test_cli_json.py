@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_runner import PATIENCE, Cli, clean_cli, until
+from launch_bank import PatientBank
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "cli-json.md"
 
@@ -66,7 +67,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_every_kind_is_documented_with_its_keys() -> None:
-    assert len(KINDS) == 17
+    assert len(KINDS) == 18
     assert all(KINDS.values())
 
 
@@ -119,6 +120,20 @@ def test_documents_about_jobs(cli: Cli, place: str) -> None:
     assert check(line, "log-line")["job_id"] == name
     [removed] = documents("rm", "--yes", name)
     assert check(removed, "removed")["removed"] == [name]
+
+
+def test_launch(cli: Cli, tmp_path: Path) -> None:
+    bank = PatientBank(tmp_path)
+    [closed] = cli.documents("launch", "cosmos-rl", code=2)
+    gate = check(closed, "gate")
+    assert gate["open"] is False
+    assert gate["missing"][0]["id"] == "platform"
+    bank.let_go()
+    opened, *jobs = cli.documents(*bank.words("--status-interval", "0.01"))
+    assert check(opened, "gate")["open"] is True
+    assert check(jobs[-1], "job")["status"] == "Complete"
+    [plan] = cli.documents(*bank.words("--dry-run"))
+    check(plan, "plan")
 
 
 @pytest.mark.parametrize("words", [["plan"], ["run", "--dry-run"]])

@@ -46,6 +46,7 @@ SOURCE = Path(tao_sdk.__file__).parents[1]
 SLURM_PAGE = ROOT / "docs" / "how-to" / "slurm.md"
 # The programs of the lab are built once, and lie in the cache of whoever runs the tests.
 CACHE = cache().parent
+LAUNCH_PAGE = ROOT / "docs" / "how-to" / "launch.md"
 KUBERNETES_PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 IMAGE = "nvcr.io/nvidia/tao/tao-toolkit:6.26.3-pyt"
 Places = Mapping[str, str]
@@ -105,6 +106,9 @@ def places(
             yield {"/home/you": str(home), IMAGE: TRAINER}
             end_all_jobs(tmp_path)
         return
+    if page == LAUNCH_PAGE:
+        yield places_with_trainer(home, monkeypatch)
+        return
     if page != SLURM_PAGE:
         yield {"/home/you": str(home)}
         return
@@ -117,6 +121,12 @@ def places(
             monkeypatch.setenv(name, value)
         yield {"/home/you": str(home), "/lustre/fsw/users/you": str(lab.shared)}
         end_all_jobs(tmp_path)
+
+
+def places_with_trainer(home: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    """The demo trainer can run: `python3` has what it needs, and the checkout is where it is."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return {"/home/you/tao-sdk": str(ROOT), "/home/you": str(home)}
 
 
 def end_all_jobs(folder: Path) -> None:

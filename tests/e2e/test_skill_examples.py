@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_docs_examples import ROOT, Places, end_all_jobs, examples_of, run_page
+from test_docs_examples import (
+    ROOT,
+    Places,
+    end_all_jobs,
+    examples_of,
+    places_with_trainer,
+    run_page,
+)
 from test_docs_examples import home as home
 
 sys.path.append(str(ROOT / "tests" / "conformance"))
@@ -59,6 +66,8 @@ def places(
             for name, value in lab.environment().items():
                 monkeypatch.setenv(name, value)
             names["/lustre/fsw/users/you"] = str(lab.shared)
+        elif page.parent.name == "tao-launch-workflow":
+            names = {**places_with_trainer(home, monkeypatch)}
         elif engine is not None:
             docker = DockerLab(tmp_path, engine)
             isolate(monkeypatch, docker)

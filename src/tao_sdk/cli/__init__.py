@@ -24,6 +24,7 @@ __all__ = ["main"]
 PROGRAM = "tao-sdk"
 
 _SUMMARIES = {
+    "launch": "Launch an action of a model: asks, checks, launches, reports.",
     "run": "Run a command as a job and follow it.",
     "plan": "Show exactly what run would do; nothing is created.",
     "ls": "List jobs, newest first.",

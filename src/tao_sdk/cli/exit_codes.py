@@ -12,8 +12,10 @@ DECLINED = 1
 INCOMPLETE = 1
 """`pull`: something could not be copied."""
 PROBLEM = 1
-"""`doctor`, `bank check` or `preflight` found one."""
+"""`doctor`, `bank check` or `preflight` found one, or a check of `launch` failed."""
 USAGE = 2
+MISSING_INPUT = 2
+"""`launch`: something is not known; what, was printed."""
 WAIT_TIMEOUT = 124
 SDK_FAILED = 125
 DETACHED = 130
@@ -25,14 +27,15 @@ CANCELED = 143
 
 HELP = """\b
 Exit codes:
-  0        done; for run and wait: every job is Complete
-  1..255   run, wait: the job's own exit code (1 when it is not known)
-  1        pull: not complete; doctor, bank check, preflight: a problem; rm: you answered no
-  2        the command line is wrong
+  0        done; for run, launch and wait: every job is Complete
+  1..255   run, launch, wait: the job's own exit code (1 when it is not known)
+  1        pull: not complete; doctor, bank check, preflight, launch: a problem;
+           rm, launch: you answered no
+  2        the command line is wrong; launch: something is missing, which it prints
   124      wait --timeout ran out
   125      the SDK itself failed; the message says why
   130      Ctrl-C; a job goes on
-  143      run, wait: the job was Canceled
+  143      run, launch, wait: the job was Canceled
 """
 
 

@@ -133,7 +133,7 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
 def make_plan(session: Session, given: LaunchArguments) -> tuple[PlatformSDK, Plan]:
     """The plan that these arguments mean."""
     command = _command(session, given)
-    environment = read_environment(session, given)
+    environment = read_environment(session, given.env, given.env_file)
     sdk = session.place.sdk(given.platform or settings.get("TAO_PLATFORM"))
     keywords = _keywords(given, sdk.options)
     if given.parent:
@@ -186,14 +186,21 @@ def _keywords(given: LaunchArguments, platform_options: Iterable[Option]) -> dic
         "action": given.action,
     }
     keywords = {name: value for name, value in keywords.items() if value is not None}
-    for text in given.option:
+    add_options(keywords, given.option, known)
+    return keywords
+
+
+def add_options(
+    keywords: dict[str, Any], texts: Iterable[str], known: Mapping[str, Option]
+) -> None:
+    """Add what `--option KEY=VALUE` says to the keywords of a job."""
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
         if name in keywords:
             raise click.BadParameter(f"{name} is given twice", param_hint="--option")
         keywords[name] = option_value(known.get(name), value)
-    return keywords
 
 
 def option_value(option: Option | None, text: str) -> Any:
@@ -228,21 +235,23 @@ def _default_gpus(session: Session, sdk: PlatformSDK, keywords: Mapping[str, Any
     return 1 if there else 0
 
 
-def read_environment(session: Session, given: LaunchArguments) -> dict[str, str]:
+def read_environment(
+    session: Session, env: Iterable[str], env_files: Iterable[Path]
+) -> dict[str, str]:
     """The job's environment variables; --env wins over --env-file, later over earlier.
 
     Complaints name a variable or a line, never what it holds.
     """
     mine = settings.process_environment()
     values: dict[str, str] = {}
-    for path in given.env_file:
+    for path in env_files:
         if path.stat().st_mode & stat.S_IROTH:
             session.out.warn(f"warning: everybody can read {path}; run: chmod 600 {path}")
         lines = path.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):
             if line.strip() and not line.lstrip().startswith("#"):
                 values.update(_variable(line.strip(), mine, f"{path} line {number}"))
-    for text in given.env:
+    for text in env:
         values.update(_variable(text, mine, "--env"))
     return values
 

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tao_sdk.cli import exit_codes
+from tao_sdk.cli.detaching import have_it_watched, say_goodbye
 from tao_sdk.cli.documents import job_fields
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob, reread
 from tao_sdk.cli.launch_options import LaunchArguments, launch_options, make_plan
 from tao_sdk.cli.logs import print_log
 from tao_sdk.cli.plan import show_plan
 from tao_sdk.cli.session import Session, json_option, pass_session
-from tao_sdk.cli.views import come_back, explanation, outcome
-from tao_sdk.cli.watch_process import start_watcher
+from tao_sdk.cli.views import explanation, outcome
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
@@ -65,13 +64,13 @@ def command(
             return _attend(session, job)
     except KeyboardInterrupt:
         session.out.say("")  # ends the line on which the terminal shows ^C
-        _say_goodbye(session, plan, "detached", watched=watched)
+        say_goodbye(session, plan, "detached", watched=watched)
         return exit_codes.DETACHED
     except TerminatedError:
-        _say_goodbye(session, plan, "terminated", watched=watched)
+        say_goodbye(session, plan, "terminated", watched=watched)
         return exit_codes.CANCELED
     except click.exceptions.Exit:
-        _say_goodbye(session, plan, "nobody reads the output any more", watched=watched)
+        say_goodbye(session, plan, "nobody reads the output any more", watched=watched)
         raise
 
 
@@ -80,16 +79,8 @@ def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) ->
         session.out.note(warning)
     sdk.submit(plan)
     if watched:
-        _have_it_watched(session)
+        have_it_watched(session)
     return FoundJob(session.place, session.place.store.find_job(plan.job_id))
-
-
-def _have_it_watched(session: Session) -> None:
-    try:
-        start_watcher(session.place)
-    except OSError as error:
-        # The job runs already, and goes on without: every later command looks for itself.
-        session.out.warn(f"no watcher could be started: {error}")
 
 
 def _report_detached(session: Session, job: FoundJob) -> None:
@@ -117,24 +108,3 @@ def _attend(session: Session, job: FoundJob) -> int:
     for line in explanation(job):
         out.say(f"  {line}")
     return job.exit_code
-
-
-def _say_goodbye(session: Session, plan: Plan, why: str, *, watched: bool) -> None:
-    row = session.place.store.get_job(plan.job_id)
-    if row is None:
-        session.out.warn(f"{why}; nothing was submitted")
-        return
-    job = FoundJob(session.place, row)
-    name = short_id(job.job_id)
-    if job.terminal:
-        session.out.warn(f"{why}; job {name} has ended: {outcome(job)}")
-        return
-    if watched:
-        _have_it_watched(session)  # we may have been interrupted before that
-    if row["phase"] == "submitting":
-        session.out.warn(
-            f"{why} while job {name} was being submitted; whether it runs is settled by the next "
-            f"of these:\n{come_back(job)}"
-        )
-    else:
-        session.out.warn(f"{why}; job {name} goes on. Come back with:\n{come_back(job)}")

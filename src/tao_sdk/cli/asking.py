@@ -1,0 +1,119 @@
+"""Questions at a terminal: asked on stderr, repeated until the answer will do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from tao_sdk import settings
+from tao_sdk.errors import TaoError, ValidationError
+from tao_sdk.launch.prompt import fitted
+
+_Answer = TypeVar("_Answer")
+_ENTRY = 20
+_WIDEST = 110
+
+
+class StoppedError(Exception):
+    """The person ended the questions (Ctrl-C, Ctrl-D)."""
+
+
+def ask(label: str, accept: Callable[[str], _Answer], default: str | None = None) -> _Answer:
+    """What `accept` makes of an answer; what it raises is shown, and the question comes again.
+
+    Without a default an answer must be given; "" is a default that is not shown.
+    """
+    while True:
+        try:
+            answer = click.prompt(label, default, err=True, show_default=bool(default))
+        except click.Abort:
+            raise StoppedError from None
+        try:
+            return accept(str(answer).strip())
+        except TaoError as error:
+            tell(f"  {error}")
+
+
+def ask_yes(label: str, *, default: bool) -> bool:
+    """A question that is answered by yes or no."""
+    try:
+        return click.confirm(label, default=default, err=True)
+    except click.Abort:
+        raise StoppedError from None
+
+
+def numbered(names: Sequence[str]) -> Callable[[str], str]:
+    """Lets an answer be a number of a list; other answers stay as they are."""
+
+    def accept(answer: str) -> str:
+        if not answer.isdigit():
+            return answer
+        if not 1 <= int(answer) <= len(names):
+            raise ValidationError(f"{answer} is not a number from 1 to {len(names)}")
+        return names[int(answer) - 1]
+
+    return accept
+
+
+def whole_number(answer: str) -> int:
+    try:
+        return int(answer)
+    except ValueError:
+        raise ValidationError(f"{answer!r} is not a whole number") from None
+
+
+def number(answer: str) -> float:
+    try:
+        return float(answer)
+    except ValueError:
+        raise ValidationError(f"{answer!r} is not a number") from None
+
+
+def heading(title: str, step: str = "") -> None:
+    """The beginning of a part of the questions."""
+    click.echo(
+        f"\n{styled(title, bold=True)}{styled(f'  ({step})', dim=True) if step else ''}", err=True
+    )
+
+
+def entry(position: int, name: str, description: str) -> None:
+    """A line of a numbered list; the description goes on below itself."""
+    begin = f"  {position:>2}  {name:<{_ENTRY}}"
+    click.echo(hanging(begin, description), err=True)
+
+
+def tell(text: str = "") -> None:
+    """A line for the person, fitted to the terminal."""
+    click.echo(fitted(text, screen_width()), err=True)
+
+
+def styled(text: str, **style: Any) -> str:
+    """Text as a person at the terminal sees it; plain elsewhere."""
+    plain = not sys.stderr.isatty() or settings.process_environment().get("NO_COLOR")
+    return text if plain else click.style(text, **style)
+
+
+def screen_width() -> int:
+    """The width that text is fitted to."""
+    return max(40, min(_WIDEST, shutil.get_terminal_size().columns))
+
+
+def hanging(begin: str, text: str) -> str:
+    """Text that goes on below itself."""
+    return (
+        textwrap.fill(
+            text,
+            screen_width(),
+            initial_indent=begin,
+            subsequent_indent=" " * len(begin),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if " " in text.strip()
+        else f"{begin}{text}".rstrip()
+    )

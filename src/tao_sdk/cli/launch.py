@@ -1,0 +1,175 @@
+"""`tao-sdk launch`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tao_sdk.cli import exit_codes
+from tao_sdk.cli.asking import StoppedError, ask_yes, screen_width, styled
+from tao_sdk.cli.detaching import have_it_watched, say_goodbye
+from tao_sdk.cli.help_text import examples
+from tao_sdk.cli.interruptions import TerminatedError, termination_raises
+from tao_sdk.cli.jobs import FoundJob
+from tao_sdk.cli.launch_flags import LaunchFlags, launch_flags, make_launch_plan
+from tao_sdk.cli.launch_monitoring import attend, introduce, leave
+from tao_sdk.cli.launch_views import gate_document, show_check, show_closed_gate, show_review
+from tao_sdk.cli.launch_wizard import Wizard, choose_model
+from tao_sdk.cli.plan import show_plan
+from tao_sdk.cli.session import Session, json_option, pass_session
+from tao_sdk.errors import TaoError, UnsupportedError, ValidationError
+from tao_sdk.launch import (
+    Gate,
+    LaunchPlan,
+    examine,
+    inputs_gate,
+    prepare,
+    status_command,
+    submit,
+)
+from tao_sdk.platforms import registry
+from tao_sdk.preflight.engine import run_preflight
+from tao_sdk.preflight.lines import verdict
+from tao_sdk.skills import MissingNameError
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.backend import Plan
+    from tao_sdk.platforms.base import PlatformSDK
+
+_WRONG_INPUT = (ValidationError, UnsupportedError, MissingNameError)
+
+
+@click.command(
+    epilog=examples(
+        ("tao-sdk launch", "be asked for everything"),
+        ("tao-sdk launch dino -p slurm", "be asked for the rest"),
+        ("tao-sdk launch dino -p local --yes", "take every suggestion"),
+        ("tao-sdk launch --json dino", "what is missing, for programs"),
+        ("tao-sdk launch dino -p slurm --dry-run", "show the plan"),
+    ),
+)
+@launch_flags
+@click.option("-y", "--yes", is_flag=True, help="Accept the suggestions: image, GPUs, monitoring.")
+@click.option("--dry-run", is_flag=True, help="Show the platform's plan; nothing is created.")
+@click.option("--no-watch", is_flag=True, help="Do not start a watcher in the background.")
+@json_option
+@pass_session
+def command(
+    session: Session, /, yes: bool, dry_run: bool, no_watch: bool, **given: Any
+) -> int | None:
+    """Launch an action of a model: asks, checks, launches, reports.
+
+    MODEL is a folder, a network_arch or an alias of the skill bank; ACTION defaults to train.
+    Nothing is created before every condition of the gate holds. At a terminal you are asked for
+    what is missing; elsewhere it is printed, and the exit code is 2. A failed check is 1; a job
+    that is watched gives its own exit code.
+    """
+    asks = not session.out.json and not yes and sys.stdin.isatty() and sys.stderr.isatty()
+    try:
+        plan = _complete(session, given, asks=asks, yes=yes)
+        if plan is None:
+            return exit_codes.MISSING_INPUT
+        gate = inputs_gate(plan)
+    except StoppedError:
+        session.out.warn("stopped; nothing was created")
+        return exit_codes.DETACHED
+    except _WRONG_INPUT as error:
+        raise click.UsageError(str(error)) from error
+    if gate.needs_input:
+        return _say_what_is_missing(session, gate)
+    if not gate.is_plannable:
+        return _say_what_is_wrong(session, gate)
+    sdk = session.place.sdk(registry.canonical(plan.facts.platform_name))
+    if dry_run:
+        show_plan(session, prepare(plan, sdk))
+        return None
+    return _launch(session, plan, sdk, asks=asks, watched=not no_watch)
+
+
+def _complete(
+    session: Session, given: dict[str, Any], *, asks: bool, yes: bool
+) -> LaunchPlan | None:
+    """The plan, with answers where somebody can be asked; None when they could not be given."""
+    if given["model"] is None:
+        if not asks:
+            raise click.UsageError("say which MODEL; these are known: tao-sdk bank list")
+        given["model"] = choose_model(given["bank"])
+    plan = make_launch_plan(session, LaunchFlags(**given))
+    if asks:
+        return Wizard(session, plan).complete()
+    return plan.with_defaults() if yes else plan
+
+
+def _say_what_is_missing(session: Session, gate: Gate) -> int:
+    if session.out.json:
+        session.out.document("gate", gate_document(gate))
+    else:
+        session.out.line(gate.plan.prompt(screen_width()))
+    return exit_codes.MISSING_INPUT
+
+
+def _say_what_is_wrong(session: Session, gate: Gate) -> int:
+    if session.out.json:
+        session.out.document("gate", gate_document(gate))
+    show_closed_gate(session.out, gate)
+    return exit_codes.PROBLEM
+
+
+def _launch(
+    session: Session, plan: LaunchPlan, sdk: PlatformSDK, *, asks: bool, watched: bool
+) -> int:
+    out = session.out
+    out.say(f"\n{styled('Preflight', bold=True)}")
+    gate = examine(plan, preflight=run_preflight, on_check=lambda check: show_check(out, check))
+    if gate.report is not None:
+        out.say(f"  {verdict(gate.report)}")
+    if not gate.is_open:
+        return _say_what_is_wrong(session, gate)
+    prepared = prepare(plan, sdk)
+    if out.json:
+        out.document("gate", gate_document(gate))
+    show_review(out, plan, prepared.warnings)
+    try:
+        if asks and not ask_yes("Launch?", default=True):
+            out.warn("not launched; nothing was created")
+            return exit_codes.DECLINED
+    except StoppedError:
+        out.warn("stopped; nothing was created")
+        return exit_codes.DETACHED
+    return _run(session, gate, sdk, prepared, watched=watched)
+
+
+def _run(session: Session, gate: Gate, sdk: PlatformSDK, prepared: Plan, *, watched: bool) -> int:
+    try:
+        with termination_raises():
+            submit(gate, sdk, prepared)
+            return _attend(session, gate.plan, prepared.job_id, watched=watched)
+    except KeyboardInterrupt:
+        session.out.say("")  # ends the line on which the terminal shows ^C
+        say_goodbye(session, prepared, "detached", watched=watched)
+        return exit_codes.DETACHED
+    except TerminatedError:
+        say_goodbye(session, prepared, "terminated", watched=watched)
+        return exit_codes.CANCELED
+    except click.exceptions.Exit:
+        say_goodbye(session, prepared, "nobody reads the output any more", watched=watched)
+        raise
+
+
+def _attend(session: Session, plan: LaunchPlan, job_id: str, *, watched: bool) -> int:
+    facts = plan.facts
+    try:
+        watcher = have_it_watched(session) if watched else None
+        job = FoundJob(session.place, session.place.store.find_job(job_id))
+        introduce(session, job, watcher)
+        if not facts.monitor:
+            leave(session, job)
+            return exit_codes.OK
+        return attend(session, job, facts.status_interval_minutes)
+    except (TaoError, OSError):
+        # The job is not the less there for it.
+        back = status_command(job_id, session.place.state_file)
+        session.out.warn(f"cannot stay with job {job_id}, which goes on; ask for it by: {back}")
+        raise

@@ -1,0 +1,66 @@
+"""What a person sees of a launch: findings as they come, the review, a closed gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tao_sdk.cli.asking import hanging, styled
+from tao_sdk.cli.output import Output
+from tao_sdk.launch import Gate, LaunchPlan
+from tao_sdk.launch.gate import HOLDS
+from tao_sdk.launch.review import review_facts, review_json
+from tao_sdk.preflight.checks import Check
+
+_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "passed": ("ok", {"fg": "green"}),
+    "failed": ("FAILED", {"fg": "red", "bold": True}),
+    "warning": ("warning", {"fg": "yellow"}),
+    "skipped": ("skipped", {"dim": True}),
+}
+_MARK_WIDTH = 8
+_LABEL_WIDTH = 12
+
+
+def show_check(out: Output, check: Check) -> None:
+    """A finding of the preflight, as it comes in; what to do about it below."""
+    word, style = _MARKS[check.status]
+    mark = f"  {word:<{_MARK_WIDTH}}"
+    text = hanging(mark, f"{check.name}: {check.message}")
+    out.say(styled(mark, **style) + text[len(mark) :])
+    if check.remedy and check.status != "passed":
+        for line in check.remedy.splitlines():
+            out.say(hanging(" " * (_MARK_WIDTH + 2), line))
+
+
+def show_review(out: Output, plan: LaunchPlan, warnings: Iterable[str]) -> None:
+    """The launch at a glance, with what the platform's plan warns of."""
+    out.say(f"\n{styled('Launch review', bold=True)}")
+    for label, value in (*review_facts(plan), *(("note", text) for text in warnings)):
+        begin = f"  {label:<{_LABEL_WIDTH}}"
+        text = hanging(begin, value)
+        out.say(styled(begin, dim=True) + text[len(begin) :])
+
+
+def show_closed_gate(out: Output, gate: Gate) -> None:
+    """Which conditions do not hold, and why."""
+    out.warn("not launched, and nothing was created:")
+    for condition in gate.conditions:
+        if condition.state != HOLDS:
+            out.warn(f"  {condition.id} ({condition.state}): {condition.reason}")
+
+
+def gate_document(gate: Gate) -> dict[str, Any]:
+    """The gate for programs: what holds, what is missing, what was found."""
+    plan = gate.plan
+    return {
+        "open": gate.is_open,
+        "model": plan.facts.skill.folder,
+        "action": plan.action,
+        "platform": plan.facts.platform_name,
+        "conditions": gate.as_json(),
+        "missing": [question.as_json() for question in gate.questions],
+        "checks": [check.as_json() for check in gate.report.checks] if gate.report else [],
+        "review": review_json(plan),
+        "prompt": plan.prompt(),
+    }

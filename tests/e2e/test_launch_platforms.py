@@ -1,0 +1,104 @@
+"""Launches that train: in a container of the Docker lab, on the cluster of the SLURM lab.
+
+Root mode, the preflight as it is, results where the launch says.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "conformance"))
+
+from docker_lab import DockerLab, isolate
+
+from lab.docker import shared_engine
+from lab.docker.python_image import trainer_image
+from lab.slurm import shared_cluster, slurm_lab
+from tao_sdk.launch import GateClosedError, LaunchPlan, examine, launch, reports
+from tao_sdk.launch.launching import platform_sdk
+from tao_sdk.launch.review import review_json
+from tao_sdk.models import TERMINAL_STATES
+from tao_sdk.skills.layout import PACKAGED_BANK
+
+pytest.importorskip("numpy")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SMALL = {"dataset.num_samples": 300, "dataset.image_size": 8, "num_epochs": 2}
+LONG = 240.0
+
+
+def make_data(folder: Path) -> Path:
+    words = [f"results_dir={folder}", "dataset.num_samples=300", "dataset.image_size=8"]
+    subprocess.run(
+        [sys.executable, "-m", "tiny_trainer", "dataset", *words],
+        cwd=EXAMPLES,
+        check=True,
+        capture_output=True,
+    )
+    return next(folder.rglob("images.npz")).parent
+
+
+def training(platform: str, data: Path, **more: object) -> LaunchPlan:
+    return LaunchPlan(
+        "tiny-trainer",
+        platform=platform,
+        train_root=str(data),
+        specs=SMALL,
+        gpus=0,
+        automl="off",
+        bank=PACKAGED_BANK,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
+    with shared_engine() as engine:
+        lab = DockerLab(tmp_path, engine)
+        isolate(monkeypatch, lab)
+        yield lab
+        lab.end_all()
+
+
+def test_docker_sees_the_root_and_delivers_into_the_folder(docker: DockerLab) -> None:
+    data, results = make_data(docker.folder / "data"), docker.folder / "delivered"
+    results.mkdir()
+    plan = training("local-docker", data, image=trainer_image(docker.engine), results=str(results))
+    assert review_json(plan)["mounts"] == [f"{data}:{data}:ro", f"{results}:/results"]
+    job = launch(plan, state_file=docker.state_file)
+    assert job.wait(timeout=LONG).status == "Complete", docker.sdk().get_job_logs(job.id)
+    assert list(results.rglob("model_epoch_002.safetensors"))
+
+
+def test_docker_without_the_data_stays_closed(docker: DockerLab) -> None:
+    plan = training("local-docker", Path("/no/such/data"), image=trainer_image(docker.engine))
+    gate = examine(plan)
+    assert [condition.id for condition in gate.closed()] == ["datasets"]
+    with pytest.raises(GateClosedError, match="no/such/data"):
+        launch(plan, state_file=docker.state_file)
+
+
+def test_slurm_trains_from_shared_storage_and_is_reported_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shared_cluster() as cluster, slurm_lab(cluster) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        data = make_data(lab.shared / "data")
+        subprocess.run(["chmod", "-R", "a+rX", str(lab.shared / "data")], check=True)
+        plan = training("slurm", data, image=str(lab.images["trainer"]))
+        state_file = tmp_path / "state.json"
+        job = launch(plan, state_file=state_file)
+        sdk = platform_sdk(plan, state_file)
+        try:
+            seen = [status.status for status in reports(sdk, job.id, minutes=0.01)]
+            assert seen[-1] == "Complete", sdk.get_job_logs(job.id)
+            assert not set(seen[:-1]) & set(TERMINAL_STATES)
+            assert "Epoch 2/2" in sdk.get_job_logs(job.id)
+        finally:
+            sdk.cancel_job(job.id)
