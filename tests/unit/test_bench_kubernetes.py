@@ -62,10 +62,18 @@ def test_a_submission_beside_the_bare_client(seconds: float, met: bool) -> None:
 def test_a_refresh_beside_the_reference_by_the_job(
     key: str, calls: float, theirs: float, expected: list[bool]
 ) -> None:
-    ours = taken(1.0, {CALLS: calls, JOBS: 1000.0})
+    ours = taken(1.0, {CALLS: 0.0, JOBS: 1000.0})
+    first = taken(3.0, {CALLS: calls, JOBS: 1000.0})
     reference = taken(theirs, {CALLS: 30.0, JOBS: 10.0}, REFERENCE)
-    assert [one.met for one in verdicts(key, [ours, reference])] == expected
-    assert [one.met for one in verdicts(key, [ours])] == [expected[0], None]
+    assert [one.met for one in verdicts(key, [ours, first, reference])] == expected
+    assert [one.met for one in verdicts(key, [ours, first])] == [expected[0], None]
+
+
+def test_the_first_call_of_a_client_is_told_beside_its_later_ones() -> None:
+    ours = [taken(seconds, {CALLS: 0.0, JOBS: 1000.0}) for seconds in (1.0, 2.0)]
+    reference = taken(1.0, {CALLS: 30.0, JOBS: 10.0}, REFERENCE)
+    _, ratio = verdicts("kubernetes_refresh", [*ours, reference])
+    assert ratio.found == "100 times (medians); 50 times by the first call of a client"
 
 
 @pytest.mark.parametrize(
@@ -141,8 +149,9 @@ def test_ours_is_measured_without_peers(
         found = Result(key, case, measure(case), 0.5)
     assert {one.absent for one in found.absent} <= {"not here"}
     assert found.peers == []
-    (ours,) = found.ours
+    ours = found.ours[0]
     assert ours.minimum > 0
+    assert all(one.facts == ours.facts for one in found.ours), "few jobs are asked about each time"
     if key == "kubernetes_submit":
         assert ours.facts == {CALLS: 1}
     elif key in ("kubernetes_refresh", "kubernetes_distant"):

@@ -139,6 +139,30 @@ def test_an_exit_code_of_zero_counts_as_known(store: JobStore) -> None:
     assert row_of(store)["exit_code"] == 0
 
 
+class TestRowsAfter:
+    """The rows that a refresh answers with, of which most were read before and have not changed."""
+
+    def test_they_are_the_stored_ones(self, store: JobStore) -> None:
+        known = store.jobs_by_id(["job-1"])
+        news = StatusUpdate("job-1", status="Running", message="half \udcff", observed=True)
+        assert store.rows_after([news], known) == {"job-1": row_of(store)}
+        assert row_of(store)["status"] == "Running"
+        assert row_of(store)["updated_at"] > known["job-1"]["updated_at"]
+
+    def test_what_another_has_found_since_is_not_undone(self, store: JobStore) -> None:
+        known = store.jobs_by_id(["job-1"])
+        apply(store, status="Complete")
+        late = StatusUpdate("job-1", status="Running")
+        assert store.rows_after([late], known)["job-1"]["status"] == "Complete"
+
+    def test_what_is_not_new_is_not_read_again(self, store: JobStore) -> None:
+        apply(store, status="Running", observed=True)
+        known = store.jobs_by_id(["job-1"])
+        apply(store, status="Complete")
+        same = StatusUpdate("job-1", status="Running", observed=True)
+        assert store.rows_after([same], known) == known
+
+
 class TestUnchangedPolls:
     """Lesson D9: a poll that brings nothing new must not rewrite the row."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from tao_sdk.errors import JobNotFoundError
 from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.base import StoreBase
-from tao_sdk.job_store.rows import Row, StatusUpdate, encode, is_terminal
+from tao_sdk.job_store.rows import Row, StatusUpdate, encode, is_terminal, storable
 from tao_sdk.job_store.statements import append_event, select_job, select_jobs, update_job
 from tao_sdk.job_store.transitions import changes_of, checked
 
@@ -31,20 +31,34 @@ class Observations(StoreBase):
             if row["status"] != before[job_id]["status"]
         }
 
+    def rows_after(
+        self, updates: Iterable[StatusUpdate], known: Mapping[str, Row]
+    ) -> dict[str, Row]:
+        """The same for jobs whose rows were read before: as they are then.
+
+        A job of which there is nothing new is not read again.
+        """
+        _, after = self._apply(updates, known)
+        return after
+
     def update_job_status(self, job_id: str, status: str, last_epoch: int | None = None) -> bool:
         """Set the status. True when the job now has it; False when it ended otherwise before."""
         _, after = self._apply([StatusUpdate(job_id, status=status, last_epoch=last_epoch)])
         return job_id in after and after[job_id]["status"] == status
 
-    def _apply(self, updates: Iterable[StatusUpdate]) -> tuple[dict[str, Row], dict[str, Row]]:
+    def _apply(
+        self, updates: Iterable[StatusUpdate], known: Mapping[str, Row] | None = None
+    ) -> tuple[dict[str, Row], dict[str, Row]]:
         """The rows concerned, before and after."""
         by_job: dict[str, list[StatusUpdate]] = {}
         for update in updates:
             checked(update)
             by_job.setdefault(update.job_id, []).append(update)
         now = utc_now()
-        with self._database.read() as connection:
-            before = select_jobs(connection, by_job)
+        if known is None:
+            with self._database.read() as connection:
+                known = select_jobs(connection, by_job)
+        before = {job_id: known[job_id] for job_id in by_job if job_id in known}
         new = [job_id for job_id in before if _revised(before[job_id], by_job[job_id], now)]
         if not new:
             return before, before
@@ -102,8 +116,8 @@ def _write(connection: sqlite3.Connection, row: Row, updates: list[StatusUpdate]
         changes = changes_of(row, update, now)
         if not changes:
             continue
-        if changes.keys() == {"observed_at"}:
-            changes["updated_at"] = row["updated_at"]
+        is_news = changes.keys() != {"observed_at"}
+        changes["updated_at"] = utc_now() if is_news else row["updated_at"]
         update_job(connection, row["job_id"], changes)
         if "status" in changes:
             append_event(
@@ -114,7 +128,7 @@ def _write(connection: sqlite3.Connection, row: Row, updates: list[StatusUpdate]
                 to_status=changes["status"],
                 message=update.message or "",
             )
-        row = {**row, **changes}
+        row = {**row, **{name: storable(value) for name, value in changes.items()}}
     return row
 
 

@@ -20,7 +20,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tao_sdk.bundle.recognition import without_bundle
@@ -94,7 +94,7 @@ class Plan:
         identity: JobIdentity,
         platform: str,
         request: JobRequest,
-        artefacts: tuple[Artefact, ...],
+        artefacts: tuple[Artefact, ...] | Callable[[], tuple[Artefact, ...]],
         intent: Mapping[str, Any],
         results_dir: str = "",
         local_results_dir: str = "",
@@ -104,7 +104,7 @@ class Plan:
         self.identity = identity
         self.platform = platform
         self.request = request
-        self.artefacts = artefacts
+        self._artefacts = artefacts
         self.intent = intent
         """Where the platform will keep the job; stored before submission, for `settle`."""
         self.results_dir = results_dir
@@ -118,7 +118,15 @@ class Plan:
 
     def with_artefact(self, artefact: Artefact) -> Plan:
         """The same plan, showing one more thing."""
-        return Plan(**{**vars(self), "artefacts": (*self.artefacts, artefact)})
+        same = {name: value for name, value in vars(self).items() if name != "_artefacts"}
+        return Plan(**same, artefacts=lambda: (*self.artefacts, artefact))
+
+    @property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """What the platform gets; written out when somebody wants to see it."""
+        if callable(self._artefacts):
+            self._artefacts = self._artefacts()
+        return self._artefacts
 
     @property
     def job_id(self) -> str:

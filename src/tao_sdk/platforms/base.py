@@ -398,8 +398,7 @@ class PlatformSDK(ABC):
             and row["status"] not in TERMINAL_STATES
         ]
         if asked:
-            self.store.apply_updates(self._observe(asked))
-            rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in asked])}
+            rows = {**rows, **self.store.rows_after(self._observe(asked), rows)}
         unexplained = [row for row in rows.values() if self._needs_explanation(row)]
         if unexplained:
             self._explain(unexplained)

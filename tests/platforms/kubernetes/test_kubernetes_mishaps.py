@@ -21,7 +21,7 @@ from api_server import (
     kubeconfig,
     says,
 )
-from kubernetes_objects import JOB_ID, job, objects, pod, request
+from kubernetes_objects import JOB_ID, TOKEN, job, objects, pod, request
 from kubernetes_sdk import asked, isolate, message_of, pods_of
 
 from lab.kubernetes import ADMIN, Namespace
@@ -34,6 +34,7 @@ from tao_sdk.errors import (
 )
 from tao_sdk.job_states import JobState
 from tao_sdk.models import Job
+from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, planning, saving
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
@@ -329,13 +330,13 @@ def test_logs_are_kept_in_a_process_that_was_forked(
     saver = saving.LogSaver(api, kept)
     held = _Held()
     monkeypatch.setattr(saver, "_copy_all", held.copy)
-    saver.save("lab", "of-parent")
+    saver.save(ended("of-parent"), "")
     eventually(lambda: held.begun.is_set())
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        saver._copy_all = lambda _, job_id: os.write(write, job_id.encode())  # type: ignore[method-assign,assignment]
-        saver.save("lab", "of-child")
+        saver._copy_all = lambda job, _: os.write(write, job.job_id.encode())  # type: ignore[method-assign,assignment]
+        saver.save(ended("of-child"), "")
         worker = saver._worker
         if worker is not None:
             worker.join(10)
@@ -365,7 +366,7 @@ def test_a_log_that_is_not_kept_whole_says_so(
     monkeypatch.setattr(saving, "_LINES", 3)
     kept = Kept(tmp_path / "kept")
     saver = saving.LogSaver(server.answers(node, monkeypatch), kept)
-    saver.save("lab", JOB_ID)
+    saver.save(ended(JOB_ID), "")
     eventually(lambda: kept.logs(JOB_ID))
     saver.close()
     [text] = [path.read_text() for path in kept.logs(JOB_ID).values()]
@@ -375,12 +376,16 @@ def test_a_log_that_is_not_kept_whole_says_so(
     assert "tailLines=3" in server.server.targets("/log")[0]
 
 
+def ended(job_id: str) -> JobRef:
+    return JobRef(JobIdentity(job_id, TOKEN), {"namespace": "lab", "results": ""}, "")
+
+
 class _Held:
     """Work that takes as long as a test wants."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def copy(self, _namespace: str, _job_id: str) -> None:
+    def copy(self, _job: JobRef, _uid: str) -> None:
         self.begun.set()
         self.go_on.wait(30)

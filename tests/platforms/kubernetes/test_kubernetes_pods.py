@@ -15,7 +15,9 @@ from lab.kubernetes.api import name_of
 from lab.kubernetes.images import PRIVATE, PYTHON
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.kubernetes import KubernetesSDK
+from tao_sdk.platforms.kubernetes.api import KubeApi
 
 LONG = 90
 
@@ -194,6 +196,66 @@ def test_paths_of_volumes(lab: KubernetesPlatformLab) -> None:
     # The Jobs that looked are gone, and so are their pods.
     names = [name_of(one) for one in lab.namespace.api.get(lab.namespace.jobs)["items"]]
     assert [name for name in names if name.startswith("tao-look")] == []
+
+
+def test_results_in_a_folder_of_the_node(
+    lab: KubernetesPlatformLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked for on the node that the job ran on, also when its pod is gone."""
+    asked_on = spy_on_looks(monkeypatch)
+    folder = lab.namespace.cluster.layout.volumes / f"{lab.namespace.name}-node"
+    sdk = lab.sdk()
+    node = lab.namespace.cluster.nodes[1]
+    job = run(
+        sdk,
+        'echo "$TAO_RESULTS_ROOT"; echo data > "$TAO_RESULTS_ROOT/$TAO_JOB_ID/out.txt"',
+        mounts=[f"hostpath://{folder}:/results"],
+        node_selector={"kubernetes.io/hostname": node},
+    )
+    assert job.status == "Complete"
+    assert list(job.logs()) == ["/results"]
+    assert job.results_dir == f"hostpath://{folder}/{job.id}"
+    files = sdk.backend.result_files(reference(sdk, job.id))
+    assert files["out.txt"] == len("data\n")
+    assert asked_on == [node]
+    lab.namespace.kubectl("delete", "job", f"tao-job-{job.id}")
+    [record] = sdk.backend.result_records(reference(sdk, job.id))
+    assert record.exit_code == 0
+    assert sdk.delete_job_artifacts(job.id)
+    assert asked_on == [node] * 3
+    assert not (folder / job.id).exists()
+
+
+def test_results_on_a_node_that_nobody_knows_are_not_called_removed(
+    lab: KubernetesPlatformLab,
+) -> None:
+    """The folder that was not found may be another node's."""
+    sdk = lab.sdk()
+    folder = lab.namespace.cluster.layout.volumes / f"{lab.namespace.name}-elsewhere"
+    job = run(sdk, "true", mounts=[f"hostpath://{folder}:/results"])
+    lab.namespace.kubectl("delete", "job", f"tao-job-{job.id}")
+    database = Path(sdk.store.path)
+    kept = database.parent / f"{database.stem}.kubernetes" / job.id / "nodes"
+    eventually(kept.exists)
+    kept.unlink()
+    eventually(lambda: not lab.namespace.pods(f"tao-job-{job.id}"), LONG)
+    (folder / job.id).rename(folder / "on-another-node")
+    assert not sdk.delete_job_artifacts(job.id)
+    assert (folder / "on-another-node" / "tao_result.json").exists()
+
+
+def spy_on_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes on which volumes are looked at from now on."""
+    create = KubeApi.create
+    nodes: list[str] = []
+
+    def noting(api: KubeApi, path: str, body: Any, /, **query: str) -> Any:
+        if str(body["metadata"].get("name", "")).startswith("tao-look-"):
+            nodes.append(body["spec"]["template"]["spec"].get("nodeName", ""))
+        return create(api, path, body, **query)
+
+    monkeypatch.setattr(KubeApi, "create", noting)
+    return nodes
 
 
 def test_nothing_of_ours_remains(lab: KubernetesPlatformLab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from kubernetes_sdk import (
     message_of,
     opened,
     pods_of,
+    reap_until,
     says,
     started,
 )
@@ -27,6 +29,7 @@ from lab.kubernetes import (
     ALICE,
     CONTROL_PLANE,
     WITH_NODES,
+    Cluster,
     KubernetesLab,
     Namespace,
     private_cluster,
@@ -38,7 +41,7 @@ from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK
 
-LINES = 60
+LINES = 40
 TALK = f"i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo line $i; sleep 0.5; done"
 
 
@@ -86,6 +89,50 @@ class TestVanished:
         assert seen.refresh().status == "Complete"
 
 
+class TestMadeAnew:
+    """A Job of the same name is another Job, whoever made it, labels and all."""
+
+    @pytest.fixture
+    def job(self, sdk: KubernetesSDK, played: Namespace) -> Job:
+        """A job that ran, whose Job somebody deleted and made again from what they had saved."""
+        job, _ = started(sdk, played)
+        path = f"{played.jobs}/{job_name(job)}"
+        saved = played.job(job_name(job))
+        played.kubectl("delete", "job", job_name(job), "--wait=false", "--cascade=background")
+        reap_until(played, lambda: not played.api.exists(path) and not played.pods(job_name(job)))
+        theirs = ("controller-uid", "job-name")
+        for labels in (
+            saved["metadata"]["labels"],
+            saved["spec"]["template"]["metadata"]["labels"],
+        ):
+            for name in [name for name in labels if name.endswith(theirs)]:
+                del labels[name]
+        del saved["spec"]["selector"]
+        kept = {name: saved["metadata"][name] for name in ("name", "labels")}
+        played.api.create(played.jobs, {**saved, "metadata": kept, "status": {}})
+        played.nodes.start(*pods_of(played, job))
+        eventually(lambda: played.job(job_name(job))["status"].get("ready"))
+        return job
+
+    def test_it_is_not_taken_for_ours(
+        self, sdk: KubernetesSDK, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        eventually(lambda: says(job, "does not know this job"))
+        assert sdk.get_job_replicas(job.id) == []
+        assert sdk.get_job_logs(job.id) == ""
+        monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+        assert job.wait(timeout=LONG).status == "Error"
+        assert says(job, "vanished")
+
+    def test_it_is_not_stopped_with_ours(
+        self, sdk: KubernetesSDK, played: Namespace, job: Job
+    ) -> None:
+        assert sdk.cancel_job(job.id)
+        assert job.refresh().status == "Canceled"
+        assert sdk.delete_job_artifacts(job.id)
+        assert "deletionTimestamp" not in played.job(job_name(job))["metadata"]
+
+
 class TestNotTold:
     """Lesson W12: whoever may not know, or cannot ask, keeps what was known and says so."""
 
@@ -119,7 +166,7 @@ class TestNotTold:
 
 
 class Submitter(threading.Thread):
-    """Submits one job after the other until it is told to stop."""
+    """Submits one job after the other, but not many, for as long as its `with` lasts."""
 
     def __init__(self, sdk: KubernetesSDK) -> None:
         super().__init__()
@@ -128,17 +175,31 @@ class Submitter(threading.Thread):
         self.made: list[Job] = []
         self.refused: list[TaoError] = []
 
+    def __enter__(self) -> Submitter:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(LONG)
+
     def run(self) -> None:
-        while not self._over.is_set():
+        # Each becomes a pod that really runs: at full speed they would be hundreds.
+        while not self._over.wait(0.5):
             try:
                 self.made.append(self._sdk.create_job(**quick()))
             except TaoError as error:
                 self.refused.append(error)
-                self._over.wait(0.2)
 
-    def stop(self) -> None:
-        self._over.set()
-        self.join(LONG)
+
+@contextlib.contextmanager
+def api_server_away(cluster: Cluster) -> Iterator[None]:
+    """It is back afterwards, also for a test that failed: others wait for it in threads."""
+    cluster.stop_apiserver()
+    try:
+        yield
+    finally:
+        cluster.start_apiserver()
 
 
 def quick() -> dict[str, Any]:
@@ -146,7 +207,6 @@ def quick() -> dict[str, Any]:
     return {"image": BUSYBOX, "command": "true", "gpu_count": 0, "env_vars": {"A": "b"}}
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(420)
 def test_the_api_server_restarts_in_the_middle_of_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,17 +224,14 @@ def test_the_api_server_restarts_in_the_middle_of_everything(
         waiting = threads.submit(sdk.wait, job.id, timeout=300)
         following = threads.submit(lambda: list(sdk.stream_logs(job.id)))
         eventually(lambda: "line 2\n" in sdk.get_job_logs(job.id), LONG)
-        submitter = Submitter(sdk)
-        submitter.start()
-        eventually(lambda: len(submitter.made) >= 3, LONG)
-        cluster.stop_apiserver()
-        eventually(lambda: "cannot reach" in sdk.get_job_status(job.id).message, LONG)
-        assert sdk.get_job_status(job.id).status == "Running"
-        eventually(lambda: submitter.refused, LONG)
-        cluster.start_apiserver()
-        made = len(submitter.made)
-        eventually(lambda: len(submitter.made) > made, LONG)
-        submitter.stop()
+        with Submitter(sdk) as submitter:
+            eventually(lambda: len(submitter.made) >= 3, LONG)
+            with api_server_away(cluster):
+                eventually(lambda: "cannot reach" in sdk.get_job_status(job.id).message, LONG)
+                assert sdk.get_job_status(job.id).status == "Running"
+                eventually(lambda: submitter.refused, LONG)
+            made = len(submitter.made)
+            eventually(lambda: len(submitter.made) > made, LONG)
         assert waiting.result(timeout=300).status == "Complete"
         expected = [f"line {number}" for number in range(1, LINES + 1)]
         assert following.result(timeout=LONG) == expected

@@ -31,7 +31,7 @@ from api_server import (
 )
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.kubernetes import watching
+from tao_sdk.platforms.kubernetes import binary, watching
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi, Timeouts
 from tao_sdk.platforms.kubernetes.watching import Watch, lines
@@ -151,6 +151,14 @@ class TestLines:
 
 
 class TestChanges:
+    def test_no_more_is_kept_than_is_asked_for(self, api: KubeApi, cluster: Cluster) -> None:
+        with closing(Watch(api, PODS, binary.POD)) as watch:
+            assert watch.snapshot()["a"] == binary.trimmed(pod("a", 1), binary.POD)
+            more = {**pod("a", 2, "Running"), "more": "than that"}
+            cluster.tell(event("MODIFIED", more))
+            until(watch, lambda: phases(watch) == {"a": "Running"})
+            assert "more" not in watch.snapshot()["a"]
+
     def test_one_list_then_events(self, watch: Watch, cluster: Cluster, server: ApiServer) -> None:
         assert phases(watch) == {"a": "Pending"}
         cluster.tell(event("ADDED", pod("b", 2)), event("MODIFIED", pod("a", 3, "Running")))
@@ -319,6 +327,22 @@ class TestEnd:
         watch.close()
         assert not thread.is_alive()
         watch.close()
+
+    def test_it_ends_when_nobody_wants_to_know(
+        self,
+        watch: Watch,
+        cluster: Cluster,
+        server: ApiServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        watch.snapshot()
+        [thread] = self.threads()
+        monkeypatch.setattr(watching, "_FORGOTTEN_SECONDS", 0.0)
+        cluster.tell(None)  # it would be renewed now
+        thread.join(LONG)
+        assert not thread.is_alive()
+        monkeypatch.undo()
+        assert len(watches(server)) == 1
 
     def test_a_later_question_begins_anew(
         self, watch: Watch, cluster: Cluster, server: ApiServer

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import PlatformError
+from tao_sdk.platforms.kubernetes import binary
 from tao_sdk.platforms.kubernetes.credentials import COULD_NOT, NoAccessError
 
 BUSY = 429
@@ -77,6 +78,10 @@ class Answer(NamedTuple):
         except zlib.error:
             raise ValueError("a damaged gzip stream") from None
 
+    def is_of(self, media_type: str) -> bool:
+        told = self.headers.get("Content-Type", "")
+        return told.partition(";")[0].strip().lower() == media_type
+
     @property
     def in_trouble(self) -> bool:
         """The server has not said yes or no, but that it cannot say."""
@@ -110,6 +115,8 @@ class Answer(NamedTuple):
 
     def _status(self) -> Mapping[str, Any]:
         try:
+            if self.is_of(binary.MEDIA_TYPE):
+                return binary.read(self.content, binary.STATUS)
             found = json.loads(self.content)
         except ValueError:
             # Not of Kubernetes: a proxy or load balancer on the way.

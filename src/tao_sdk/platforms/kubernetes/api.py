@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from tao_sdk._version import __version__
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.kubernetes import binary
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.answers import Answer, ApiError, trouble
 from tao_sdk.platforms.kubernetes.connections import Connection, ConnectionPool
@@ -105,10 +106,14 @@ class KubeApi:
     def get(self, path: str, /, **query: str) -> dict[str, Any]:
         return self._json(self._request("GET", path, query))
 
-    def list_all(self, path: str, /, **query: str) -> Listing:
-        """A whole list, also one that the server hands out in pieces (`limit`)."""
+    def list_all(self, path: str, item: binary.Fields | None = None, /, **query: str) -> Listing:
+        """A whole list, also one that the server hands out in pieces (`limit`).
+
+        With `item` it comes in the binary form where the server has that, and its objects have what
+        is named there.
+        """
         items: list[dict[str, Any]] = []
-        piece = self.get(path, **query)
+        piece = self._list(path, item, query)
         while True:
             items += piece.get("items") or ()
             metadata = piece.get("metadata") or {}
@@ -117,13 +122,15 @@ class KubeApi:
             # A piece names the version itself; asking for another one as well is refused.
             asked = {k: v for k, v in query.items() if not k.startswith("resourceVersion")}
             try:
-                piece = self.get(path, **{**asked, "continue": str(metadata["continue"])})
+                follow = {**asked, "continue": str(metadata["continue"])}
+                piece = self._list(path, item, follow)
             except ApiError as error:
                 if not error.expired:
                     raise
                 # It took longer than the server remembers: all at once, then.
                 items = []
-                piece = self.get(path, **{k: v for k, v in asked.items() if k != "limit"})
+                whole = {k: v for k, v in asked.items() if k != "limit"}
+                piece = self._list(path, item, whole)
 
     def create(self, path: str, body: Mapping[str, Any], /, **query: str) -> dict[str, Any]:
         return self._json(self._request("POST", path, query, body))
@@ -308,14 +315,31 @@ class KubeApi:
 
     # ------------------------------------------------------------------ what is made of answers
 
+    def _list(
+        self, path: str, item: binary.Fields | None, query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        if item is None:
+            return self.get(path, **query)
+        answer = self._request("GET", path, query, accept=f"{binary.MEDIA_TYPE}, application/json")
+        if not answer.is_of(binary.MEDIA_TYPE):
+            found = self._json(answer)
+            items = [binary.trimmed(one, item) for one in found.get("items") or ()]
+            return {**found, "items": items}
+        try:
+            return binary.read(answer.content, binary.list_of(item))
+        except ValueError as error:
+            raise self._unreachable(f"it sent a list that cannot be read: {error}") from None
+
     def _json(self, answer: Answer) -> dict[str, Any]:
         try:
-            found = json.loads(answer.content, object_hook=_without_managers)
+            found = json.loads(answer.content)
         except ValueError:
             found = None
         if not isinstance(found, dict):
             # A login page or the like: something on the way answered instead of the server.
             raise self._unreachable(f"something else answers: {answer.quoted()}")
+        for one in (found, *(found.get("items") or ())):
+            _forget_managers(one)
         return found
 
     def _refusal(self, request: _Request, answer: Answer) -> ApiError | BackendUnreachableError:
@@ -338,7 +362,8 @@ class KubeApi:
         return BackendUnreachableError(f"the Kubernetes API at {self.access}: {reason}")
 
 
-def _without_managers(read: dict[str, Any]) -> dict[str, Any]:
+def _forget_managers(one: Any) -> None:
     """Who has set which field is a third of every object, and nobody here wants to know."""
-    read.pop("managedFields", None)
-    return read
+    metadata = one.get("metadata") if isinstance(one, dict) else None
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)

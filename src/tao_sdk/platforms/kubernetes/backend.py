@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -39,11 +39,11 @@ from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.observer import GONE, Observer
 from tao_sdk.platforms.kubernetes.options import OPTIONS
 from tao_sdk.platforms.kubernetes.pauses import WatchPauses
-from tao_sdk.platforms.kubernetes.pods import STUCK, in_order
+from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
 from tao_sdk.platforms.kubernetes.saving import LogSaver
-from tao_sdk.platforms.kubernetes.states import has_ended, moment, waiting_for
+from tao_sdk.platforms.kubernetes.states import has_ended, is_another, moment, waiting_for
 from tao_sdk.platforms.kubernetes.submitting import Submitting
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -74,7 +74,7 @@ class KubernetesBackend(Backend):
         self._logs = LogReader(self.transport, self._kept)
         self._witness = Witness(self.transport, self._logs)
         self._looker = looking.Looker(self.transport)
-        self._records = Records(self._looker)
+        self._records = Records(self._looker, self._nodes_of)
 
     # ------------------------------------------------------------------ submitting
 
@@ -111,7 +111,9 @@ class KubernetesBackend(Backend):
             identity=identity,
             platform=self.platform,
             request=request,
-            artefacts=planning.artefacts(objects, self.transport, namespace, request.command),
+            artefacts=lambda: planning.artefacts(
+                objects, self.transport, namespace, request.command
+            ),
             intent={
                 "server": self.transport.access.server,
                 "context": self.transport.access.context,
@@ -182,7 +184,7 @@ class KubernetesBackend(Backend):
     def _cancel(self, job: JobRef) -> None:
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         found = self._submitting.find(namespace, name)
-        if found is None:
+        if found is None or is_another(found, job.native):
             self._require_here(job)
             return
         if has_ended(found):
@@ -206,15 +208,14 @@ class KubernetesBackend(Backend):
 
     def _follow_logs(self, job: JobRef) -> None:
         """Until the last line; whoever may not list pods can stop a job without."""
-        namespace = job.native["namespace"]
         try:
-            pods = self._pods(namespace, naming.job_name(job.job_id))
+            pods = self._pods(job)
         except ApiError as error:
             if not error.forbidden:
                 raise
             _log.warning("the log of job %s is not kept: %s", job.job_id, error)
             return
-        self._saver.follow(namespace, job.job_id, pods)
+        self._saver.follow(job, pods)
 
     def read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
@@ -223,6 +224,7 @@ class KubernetesBackend(Backend):
             return self._logs.read(
                 job.native["namespace"],
                 job.job_id,
+                job.native.get("uid", ""),
                 cursor=cursor,
                 tail=tail,
                 limit=limit,
@@ -235,6 +237,7 @@ class KubernetesBackend(Backend):
 
     def close(self) -> None:
         """Let go of connections to the cluster."""
+        self._observer.close()
         self._logs.close()
         self._saver.close()
         self.transport.close()
@@ -254,7 +257,7 @@ class KubernetesBackend(Backend):
         with self._asking():
             look = self._observer.look(namespace, [job.job_id])
         found = look.jobs.get(job.job_id)
-        if found is None or has_ended(found):
+        if found is None or has_ended(found) or is_another(found, job.native):
             return None
         for _, issue in waiting_for(found, look.pods_of(found) or (), look.events):
             if issue.reason in STUCK:
@@ -262,14 +265,15 @@ class KubernetesBackend(Backend):
         return None
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
-        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         with self._asking():
-            look = self._observer.look(namespace, [job.job_id])
-            pods = self._pods(namespace, name)
+            look = self._observer.look(job.native["namespace"], [job.job_id])
+            pods = self._pods(job)
         if pods:
             return [replica_of(pod, look.events) for pod in in_order(pods)]
         found = look.jobs.get(job.job_id)
-        return [] if found is None or has_ended(found) else [replica_to_come(found, look.events)]
+        if found is None or has_ended(found) or is_another(found, job.native):
+            return []
+        return [replica_to_come(found, look.events)]
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         if job.native["results"]:
@@ -281,10 +285,11 @@ class KubernetesBackend(Backend):
         if not job.native["results"]:
             return {}
         found = {}
-        for line in self._look_at_results(job, looking.FILES).splitlines():
-            size, _, path = line.strip().partition(" ")
-            if size.isdigit():
-                found[path.removeprefix("./")] = int(size)
+        for text in self._look_at_results(job, looking.FILES):
+            for line in text.splitlines():
+                size, _, path = line.strip().partition(" ")
+                if size.isdigit():
+                    found[path.removeprefix("./")] = int(size)
         return found
 
     # ------------------------------------------------------------------ paths
@@ -293,13 +298,13 @@ class KubernetesBackend(Backend):
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         with self._asking():
             if job.native["results"]:
-                if "removed" not in self._look_at_results(job, looking.REMOVE):
+                if not all(map(self._is_removed(job), self._look_at_results(job, looking.REMOVE))):
                     return False
             elif job.results_dir:
                 with _asking_the_bucket():
                     storage.remove_folder(job.results_dir)
             found = self._submitting.find(namespace, name)
-            if found is not None:
+            if found is not None and not is_another(found, job.native):
                 self._submitting.take_back(found, version=False)
         self._kept.remove(job.job_id)
         return True
@@ -339,14 +344,29 @@ class KubernetesBackend(Backend):
             template = self._looker.template_in(namespace)
             return self._looker.ask(namespace, place, program, template)
 
-    def _look_at_results(self, job: JobRef, program: str) -> str:
+    def _look_at_results(self, job: JobRef, program: str) -> list[str]:
+        """What is said about them; by each node, where they are on several."""
         place = volumes.parse_place("results", job.native["results"]).below(job.job_id)
+        where = job.native["namespace"], place, program, job.native["pod"]
         with self._asking():
-            return self._looker.ask(job.native["namespace"], place, program, job.native["pod"])
+            nodes = self._nodes_of(job) or [""]
+            return [self._looker.ask(*where, node=node) for node in nodes]
 
-    def _pods(self, namespace: str, name: str) -> list[Mapping[str, Any]]:
-        selector = f"{naming.JOB_NAME_LABEL}={name}"
-        path = naming.core_path(namespace, "pods")
+    def _is_removed(self, job: JobRef) -> Callable[[str], bool]:
+        """Do these words mean that the results are gone? Not if they may be on another node."""
+        anywhere = not looking.is_on_nodes(job) or bool(self._nodes_of(job))
+        return lambda said: "removed" in said and (anywhere or "absent" not in said)
+
+    def _nodes_of(self, job: JobRef) -> list[str]:
+        """The nodes that have its results in a folder of theirs, as far as that is known."""
+        if not looking.is_on_nodes(job):
+            return []
+        known = self._kept.nodes(job.job_id)
+        return known or sorted({node_of(pod) for pod in self._pods(job)} - {""})
+
+    def _pods(self, job: JobRef) -> list[Mapping[str, Any]]:
+        selector = naming.pods_selector(job.job_id, job.native.get("uid", ""))
+        path = naming.core_path(job.native["namespace"], "pods")
         return list(self.transport.list_all(path, labelSelector=selector).items)
 
     def _require_here(self, job: JobRef) -> None:

@@ -31,6 +31,7 @@ from tao_sdk.platforms.kubernetes.states import (
     EMPTY_WORDS,
     conditions_of,
     first_failed,
+    is_another,
     without_forgiven,
 )
 from tao_sdk.secrets import Secret, redact
@@ -56,9 +57,9 @@ class Witness:
         """What explains the end of a job; nothing when the cluster has forgotten it."""
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         found = self._get(naming.jobs_path(namespace, name))
-        if found is None:
+        if found is None or is_another(found, job.native):
             return Evidence()
-        pods = without_forgiven(found, self._pods(namespace, name))
+        pods = without_forgiven(found, self._pods(namespace, job.job_id, found["metadata"]["uid"]))
         reason = condition_text(found)
         if not pods:
             reason = self._told_without_pods(namespace, name, reason)
@@ -76,9 +77,9 @@ class Witness:
             memory_sufficed="OOMKilled" not in ended.reason,
         )
 
-    def _pods(self, namespace: str, name: str) -> list[dict[str, Any]]:
+    def _pods(self, namespace: str, job_id: str, uid: str) -> list[dict[str, Any]]:
         """Its pods; as if there were none, where nobody lets us look."""
-        path, selector = naming.core_path(namespace, "pods"), f"{naming.JOB_NAME_LABEL}={name}"
+        path, selector = naming.core_path(namespace, "pods"), naming.pods_selector(job_id, uid)
         try:
             return self._api.list_all(path, labelSelector=selector).items
         except ApiError as error:

@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tao_sdk.atomic_files import write_private
+
 _SUFFIX = ".log"
 
 
@@ -28,8 +30,28 @@ class Kept:
     def unmark_canceled(self, job_id: str) -> None:
         (self._folder / job_id / "canceled").unlink(missing_ok=True)
 
-    def is_canceled(self, job_id: str) -> bool:
-        return (self._folder / job_id / "canceled").exists()
+    def canceled(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of many that were cancelled: of most jobs nothing is kept, which one look tells."""
+        try:
+            with os.scandir(self._folder) as entries:
+                kept = {entry.name for entry in entries}
+        except FileNotFoundError:
+            return set()
+        return {
+            job_id
+            for job_id in kept.intersection(job_ids)
+            if (self._folder / job_id / "canceled").exists()
+        }
+
+    def keep_nodes(self, job_id: str, nodes: Iterable[str]) -> None:
+        """Keep where the pods of a job were: what they wrote to a folder of the node is there."""
+        if known := sorted(set(filter(None, nodes))):
+            self._make(job_id)
+            write_private(self._folder / job_id / "nodes", "\n".join(known))
+
+    def nodes(self, job_id: str) -> list[str]:
+        path = self._folder / job_id / "nodes"
+        return path.read_text(encoding="utf-8").split() if path.exists() else []
 
     def logs(self, job_id: str) -> dict[str, Path]:
         """The logs that are kept, by the name of their pod."""

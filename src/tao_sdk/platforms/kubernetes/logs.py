@@ -96,6 +96,7 @@ class LogReader:
         self,
         namespace: str,
         job_id: str,
+        uid: str = "",
         *,
         cursor: str,
         tail: int | None,
@@ -109,7 +110,7 @@ class LogReader:
         places = parse_cursor(cursor)
         reading = self._take(job_id, cursor)
         if reading is None:
-            sources = self.sources(namespace, job_id)
+            sources = self.sources(namespace, job_id, uid)
             last = _shares(sources, tail) if tail is not None and not cursor else {}
             reading = _Reading(job_id, sources, places, last, limit, labelled=labelled)
         try:
@@ -124,13 +125,14 @@ class LogReader:
             reading.close()
         return chunk
 
-    def sources(self, namespace: str, job_id: str) -> list[LogSource]:
+    def sources(self, namespace: str, job_id: str, uid: str) -> list[LogSource]:
         """The logs that there are, by rank."""
         name = naming.job_name(job_id)
         kept = self._kept.logs(job_id)
         try:
             listed = self._api.list_all(
-                naming.core_path(namespace, "pods"), labelSelector=f"{naming.JOB_NAME_LABEL}={name}"
+                naming.core_path(namespace, "pods"),
+                labelSelector=naming.pods_selector(job_id, uid),
             ).items
         except ApiError as error:
             if not error.missing and not kept:

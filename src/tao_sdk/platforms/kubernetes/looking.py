@@ -14,6 +14,7 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.command import escape
@@ -37,7 +38,7 @@ RECORDS = (
     '[ ! -f "$f" ] || head -c 65536 "$f"; done; done'
 )
 FILES = 'cd "$P" 2>/dev/null && find . -type f -exec wc -c {} \\;'
-REMOVE = 'rm -rf "$P" && [ ! -e "$P" ] && echo removed'
+REMOVE = '[ -e "$P" ] || echo absent; rm -rf "$P" && [ ! -e "$P" ] && echo removed'
 
 
 def like(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +50,11 @@ def like(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
     if "imagePullSecrets" in found:
         found["imagePullSecrets"] = mine
     return {"image": container["image"], **found}
+
+
+def is_on_nodes(job: JobRef) -> bool:
+    """Are its results in folders of the nodes that it ran on?"""
+    return bool(job.native["results"].startswith("hostpath:"))
 
 
 class Looker:
@@ -66,10 +72,12 @@ class Looker:
         program: str,
         template: Mapping[str, Any],
         words: str = "",
+        node: str = "",
     ) -> str:
         """What a shell program says that finds the place at $P, and `words` at $W.
 
-        Nothing, where the claim or its namespace is gone.
+        Nothing, where the claim or its namespace is gone. A folder of a node is looked at on
+        `node`, or else on whichever the cluster takes.
         """
         if place.kind == "pvc" and self._is_gone(namespace, place.name):
             return ""
@@ -77,6 +85,8 @@ class Looker:
         path = naming.jobs_path(namespace, name)
         self._used[namespace] = template
         body = _job(name, place, program, template, words)
+        if node:
+            body["spec"]["template"]["spec"]["nodeName"] = node
         try:
             self._api.create(naming.jobs_path(namespace), body)
         except ApiError as error:

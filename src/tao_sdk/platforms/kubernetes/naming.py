@@ -29,6 +29,7 @@ OUR_LABELS = frozenset(
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_NAME_LABEL = "job-name"
+CONTROLLER_LABEL = "controller-uid"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 
@@ -37,6 +38,8 @@ GPU = "nvidia.com/gpu"
 
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63
+ALL = f"{LABEL}=true"
+"""What selects all jobs that are ours, and their pods."""
 # Up to so many jobs are asked for by their ids.
 _FEW = 20
 
@@ -54,7 +57,13 @@ def selector_of(job_ids: Collection[str]) -> str:
     """What selects certain jobs; where they are many, all that are ours."""
     if len(job_ids) <= _FEW:
         return f"{LABEL_JOB} in ({','.join(sorted(job_ids))})"
-    return f"{LABEL}=true"
+    return ALL
+
+
+def pods_selector(job_id: str, uid: str) -> str:
+    """What selects the pods of a Job; where its uid is known, of no other one of that name."""
+    selector = f"{JOB_NAME_LABEL}={job_name(job_id)}"
+    return f"{selector},{CONTROLLER_LABEL}={uid}" if uid else selector
 
 
 def core_path(namespace: str, resource: str, name: str = "") -> str:

@@ -10,14 +10,18 @@ from typing import Any, NamedTuple
 
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
-from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes import binary, naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.binary import Object
 from tao_sdk.platforms.kubernetes.cluster import Cluster
+from tao_sdk.platforms.kubernetes.following import TELLING, Following
 from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.saving import LogSaver
 from tao_sdk.platforms.kubernetes.states import (
+    are_its_pods,
     has_ended,
     interpret,
+    is_another,
     is_suspended,
     needs_events,
     needs_pods,
@@ -26,8 +30,6 @@ from tao_sdk.platforms.kubernetes.states import (
 from tao_sdk.platforms.kubernetes.submitting import is_fence
 
 _log = logging.getLogger("tao_sdk.kubernetes")
-# Neither running nor well: pods that have something to tell.
-_TELLING = "status.phase!=Running,status.phase!=Succeeded"
 _MOST_EVENTS = "500"
 _LAST_LINES_SECONDS = 5.0
 
@@ -42,9 +44,9 @@ Events = dict[str, list[dict[str, Any]]]
 class Look(NamedTuple):
     """A namespace at one moment."""
 
-    jobs: dict[str, dict[str, Any]]
+    jobs: dict[str, Object]
     """By the job's id."""
-    pods: dict[str, list[dict[str, Any]]] | None
+    pods: dict[str, list[Object]] | None
     """Those that neither run nor have succeeded, where they matter; by the Job's name.
 
     None, if we may not list them.
@@ -53,7 +55,7 @@ class Look(NamedTuple):
     """Warnings, where they matter; by the uid of what they are about."""
     queued: Mapping[str, str]
 
-    def pods_of(self, job: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    def pods_of(self, job: Mapping[str, Any]) -> list[Object] | None:
         return None if self.pods is None else self.pods.get(_name(job), [])
 
 
@@ -67,6 +69,8 @@ class Observer:
         self._saver = saver
         self.namespaces: set[str] = set()
         """Where jobs have been looked for."""
+        self._followed: dict[str, Following] = {}
+        """By namespace, where many jobs are looked for."""
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         """The state of each job; a namespace that cannot be asked is no other's trouble."""
@@ -86,16 +90,26 @@ class Observer:
                 told = f"namespace {namespace}: {error.message}"
                 seen |= {job.job_id: Observation(None, unreachable=told) for job in some}
                 continue
-            seen |= {job.job_id: self._judge(job, look, is_here) for job in some}
+            # After the look: whoever cancels says so before the Job hears of it.
+            canceled = self._kept.canceled(job.job_id for job in some)
+            seen |= {
+                job.job_id: self._judge(job, look, is_here, canceled=job.job_id in canceled)
+                for job in some
+            }
         return seen
 
     def look(self, namespace: str, job_ids: Sequence[str]) -> Look:
         """Jobs, and what else it takes to understand them."""
         selector = naming.selector_of(job_ids)
-        listed = self._api.list_all(naming.jobs_path(namespace), labelSelector=selector).items
-        jobs = {_job_id(job): job for job in listed if _is_by_name(job)}
-        asked = [jobs[job_id] for job_id in job_ids if job_id in jobs]
-        pods = self._pods(namespace, selector) if any(map(needs_pods, asked)) else {}
+        known = self._known(namespace, job_ids) if selector == naming.ALL else None
+        if known is None:
+            path = naming.jobs_path(namespace)
+            jobs = _by_id(self._api.list_all(path, binary.JOB, labelSelector=selector).items)
+            asked = [jobs[job_id] for job_id in job_ids if job_id in jobs]
+            pods = self._pods(namespace, selector) if any(map(needs_pods, asked)) else {}
+        else:
+            jobs, pods = known
+            asked = [jobs[job_id] for job_id in job_ids]
         now = datetime.now(timezone.utc)
         told = pods or {}
         puzzling = [job for job in asked if needs_events(job, told.get(_name(job), ()), now)]
@@ -103,6 +117,11 @@ class Observer:
         waits = any(is_suspended(job) and queue_of(job) and not has_ended(job) for job in asked)
         queued = self._cluster.waiting_reasons(namespace) if waits else {}
         return Look(jobs, pods, events, queued)
+
+    def close(self) -> None:
+        """Stop following."""
+        while self._followed:
+            self._followed.popitem()[1].close()
 
     def elsewhere(self, job: JobRef) -> str:
         """Why this cluster cannot be asked about a job that it does not know."""
@@ -112,18 +131,19 @@ class Observer:
             "TAO_K8S_CONTEXT or KUBECONFIG"
         )
 
-    def _judge(self, job: JobRef, look: Look, is_here: Callable[[str, str], bool]) -> Observation:
+    def _judge(
+        self, job: JobRef, look: Look, is_here: Callable[[str, str], bool], *, canceled: bool
+    ) -> Observation:
         found = look.jobs.get(job.job_id)
-        canceled = self._kept.is_canceled(job.job_id)
-        if found is not None and not is_fence(found):
+        if found is not None and not is_fence(found) and not is_another(found, job.native):
             seen = interpret(
                 found,
                 look.pods_of(found),
                 look.events,
                 look.queued.get(found["metadata"]["uid"], ""),
             )
-            if has_ended(found):
-                self._saver.save(job.native["namespace"], job.job_id)
+            if seen.state in (JobState.COMPLETE, JobState.ERROR):
+                self._saver.save(job, found["metadata"]["uid"])
                 if canceled and seen.state is JobState.ERROR:
                     return seen._replace(state=JobState.CANCELED, message="cancelled")
             elif canceled:
@@ -136,20 +156,42 @@ class Observer:
             return Observation(None, unreachable=self.elsewhere(job))
         return GONE
 
-    def _pods(self, namespace: str, selector: str) -> dict[str, list[dict[str, Any]]] | None:
+    def _known(
+        self, namespace: str, job_ids: Sequence[str]
+    ) -> tuple[dict[str, Object], dict[str, list[Object]]] | None:
+        """Jobs and pods as the cluster has told of them; None where it is to be asked.
+
+        It is, when a job is not there (yet, or any more) or its pods do not fit.
+        """
+        following = self._followed.get(namespace)
+        if following is None:
+            following = self._followed.setdefault(namespace, Following(self._api, namespace))
+        listed = following.jobs()
+        if listed is None:
+            return None
+        jobs = _by_id(listed)
+        if not jobs.keys() >= set(job_ids):
+            return None
+        unclear = [jobs[job_id] for job_id in job_ids if needs_pods(jobs[job_id])]
+        if not unclear:
+            return jobs, {}
+        found = following.pods()
+        if found is None:
+            return None
+        pods = _by_job(found)
+        fit = all(are_its_pods(job, pods.get(_name(job), ())) for job in unclear)
+        return (jobs, pods) if fit else None
+
+    def _pods(self, namespace: str, selector: str) -> dict[str, list[Object]] | None:
         path = naming.core_path(namespace, "pods")
+        query = {"labelSelector": selector, "fieldSelector": TELLING}
         try:
-            listed = self._api.list_all(path, labelSelector=selector, fieldSelector=_TELLING)
+            return _by_job(self._api.list_all(path, binary.POD, **query).items)
         except ApiError as error:
             if not error.forbidden:
                 raise
             _log.info("pods of namespace %s cannot be listed: %s", namespace, error)
             return None  # how a Job ended, it says itself
-        found: dict[str, list[dict[str, Any]]] = {}
-        for pod in listed.items:
-            labels = pod["metadata"].get("labels") or {}
-            found.setdefault(labels.get(naming.JOB_NAME_LABEL, ""), []).append(pod)
-        return found
 
     def _events(
         self,
@@ -177,6 +219,18 @@ class Observer:
 
 def _job_id(job: Mapping[str, Any]) -> str:
     return str((job["metadata"].get("labels") or {}).get(naming.LABEL_JOB, ""))
+
+
+def _by_id(jobs: Sequence[Object]) -> dict[str, Object]:
+    return {_job_id(job): job for job in jobs if _is_by_name(job)}
+
+
+def _by_job(pods: Sequence[Object]) -> dict[str, list[Object]]:
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        labels = pod["metadata"].get("labels") or {}
+        found.setdefault(labels.get(naming.JOB_NAME_LABEL, ""), []).append(pod)
+    return found
 
 
 def _is_by_name(job: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ over), so those on one volume are read by one, and what was read is good for a w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes.looking import RECORDS, Looker
@@ -20,8 +20,10 @@ _GOOD_SECONDS = 15.0
 class Records:
     """Records on the volumes of one cluster."""
 
-    def __init__(self, looker: Looker) -> None:
+    def __init__(self, looker: Looker, nodes_of: Callable[[JobRef], Sequence[str]]) -> None:
         self._looker = looker
+        self._nodes_of = nodes_of
+        """Where nodes have the volume, which of them a job was on."""
         self._vanished: dict[str, JobRef] = {}
         self._read: dict[str, tuple[float, list[ResultRecord]]] = {}
 
@@ -52,7 +54,9 @@ class Records:
         native = jobs[0].native
         place = parse_place("results", native["results"])
         words = " ".join(job.job_id for job in jobs)
-        text = self._looker.ask(native["namespace"], place, RECORDS, native["pod"], words)
+        where = native["namespace"], place, RECORDS, native["pod"], words
+        nodes = {node for job in jobs for node in self._nodes_of(job) or [""]}
+        text = "\n".join(self._looker.ask(*where, node) for node in sorted(nodes))
         found = {}
         for job in jobs:
             parsed = (ResultRecord.parse(line, job.job_id) for line in text.splitlines())

@@ -10,16 +10,18 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from tao_sdk.errors import TaoError
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import KubeApi
 from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.leftovers import sweep
-from tao_sdk.platforms.kubernetes.pods import has_begun, name_of
+from tao_sdk.platforms.kubernetes.looking import is_on_nodes
+from tao_sdk.platforms.kubernetes.pods import has_begun, name_of, node_of
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 # What is kept of a log that nobody asked for: the end of it, and what comes while it is followed.
@@ -35,41 +37,42 @@ class LogSaver:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
-        self._ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[tuple[str, JobRef]] = queue.SimpleQueue()
         self._seen: set[str] = set()
         self._swept: set[str] = set()
         self._lock = threading.Lock()
         self._worker: threading.Thread | None = None
         self._following: dict[str, list[threading.Thread]] = {}
 
-    def save(self, namespace: str, job_id: str) -> None:
+    def save(self, job: JobRef, uid: str) -> None:
         """Copy the logs of a job that has ended, some time soon."""
         with self._lock:
-            if job_id in self._seen:
+            if job.job_id in self._seen:
                 return
-            self._seen.add(job_id)
-            self._ended.put((namespace, job_id))
+            self._seen.add(job.job_id)
+            self._ended.put((uid, job))
             # After a fork it is another process's.
             if self._worker is None or not self._worker.is_alive():
                 # Not a daemon: a program that ends waits for what it has begun to keep.
                 self._worker = threading.Thread(target=self._work, name="tao-keep-logs")
                 self._worker.start()
 
-    def follow(self, namespace: str, job_id: str, pods: list[Mapping[str, Any]]) -> None:
+    def follow(self, job: JobRef, pods: list[Mapping[str, Any]]) -> None:
         """Read the logs of pods that are about to be stopped, until they are."""
+        self._keep_nodes(job, pods)
         threads = []
         for pod in pods:
             if has_begun(pod):
                 thread = threading.Thread(
                     target=self._copy,
-                    args=(namespace, job_id, name_of(pod)),
+                    args=(job.native["namespace"], job.job_id, name_of(pod)),
                     kwargs={"follow": True},
                     name=f"tao-follow-{name_of(pod)}",
                     daemon=True,
                 )
                 thread.start()
                 threads.append(thread)
-        self._following[job_id] = threads
+        self._following[job.job_id] = threads
 
     def finish(self, job_id: str, seconds: float) -> None:
         """Wait until the logs of a stopped job are here."""
@@ -86,22 +89,28 @@ class LogSaver:
                 if self._ended.empty():
                     self._worker = None
                     return
-                namespace, job_id = self._ended.get()
+                uid, job = self._ended.get()
+            namespace = job.native["namespace"]
             try:
-                self._copy_all(namespace, job_id)
+                self._copy_all(job, uid)
                 if namespace not in self._swept:
                     self._swept.add(namespace)
                     sweep(self._api, namespace)
             except (TaoError, OSError) as error:
                 # They are in the cluster for an hour, and read from there.
-                _log.warning("after the end of job %s: %s", job_id, error)
+                _log.warning("after the end of job %s: %s", job.job_id, error)
 
-    def _copy_all(self, namespace: str, job_id: str) -> None:
-        selector = f"{naming.JOB_NAME_LABEL}={naming.job_name(job_id)}"
+    def _copy_all(self, job: JobRef, uid: str) -> None:
+        namespace, selector = job.native["namespace"], naming.pods_selector(job.job_id, uid)
         listed = self._api.list_all(naming.core_path(namespace, "pods"), labelSelector=selector)
+        self._keep_nodes(job, listed.items)
         for pod in listed.items:
-            if has_begun(pod) and name_of(pod) not in self._kept.logs(job_id):
-                self._keep(namespace, job_id, name_of(pod), follow=False)
+            if has_begun(pod) and name_of(pod) not in self._kept.logs(job.job_id):
+                self._keep(namespace, job.job_id, name_of(pod), follow=False)
+
+    def _keep_nodes(self, job: JobRef, pods: Sequence[Mapping[str, Any]]) -> None:
+        if is_on_nodes(job):
+            self._kept.keep_nodes(job.job_id, map(node_of, pods))
 
     def _copy(self, namespace: str, job_id: str, pod: str, *, follow: bool) -> None:
         try:

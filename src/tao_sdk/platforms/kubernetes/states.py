@@ -55,6 +55,12 @@ def is_half_made(job: Job) -> bool:
     return naming.LABEL_SUBMITTING in (job["metadata"].get("labels") or {})
 
 
+def is_another(job: Job, native: Mapping[str, Any]) -> bool:
+    """Is it not the Job that was submitted, but one that somebody made anew under its name?"""
+    uid = job["metadata"]["uid"]
+    return bool(native.get("uid", uid) != uid)
+
+
 def is_suspended(job: Job) -> bool:
     return bool(job["spec"].get("suspend"))
 
@@ -74,22 +80,33 @@ def needs_pods(job: Job) -> bool:
     return _count(job, "active") > _count(job, "ready")
 
 
+def are_its_pods(job: Job, pods: Sequence[Pod]) -> bool:
+    """Can a Job that needs a look at its pods have meant these, and no others?
+
+    Of pods that neither run nor have succeeded. What is told of Jobs and of pods apart from each
+    other may be of different moments.
+    """
+    if "Failed" in conditions_of(job):
+        return any(phase_of(pod) == "Failed" for pod in pods)
+    waiting = sum(phase_of(pod) == "Pending" for pod in pods)
+    return not _count(job, "terminating") and _count(job, "ready") + waiting == _count(
+        job, "active"
+    )
+
+
 def needs_events(job: Job, pods: Sequence[Pod], now: datetime) -> bool:
     """Does it wait for something that only events tell of?"""
-    if has_ended(job) or is_suspended(job):
-        return False
     if has_no_pods(job):
-        return now - moment(job["metadata"]["creationTimestamp"]) > _SOON
-    return any(
-        is_being_made(pod) and now - moment(pod["metadata"]["creationTimestamp"]) > _BEING_MADE
-        for pod in pods
-    )
+        puzzles = _is_older(job, _SOON, now)
+    else:
+        puzzles = any(is_being_made(pod) and _is_older(pod, _BEING_MADE, now) for pod in pods)
+    return puzzles and not has_ended(job) and not is_suspended(job)
 
 
 def has_no_pods(job: Job) -> bool:
     """Has it had none so far?"""
-    status = _status(job)
-    return not any(status.get(name) for name in ("active", "succeeded", "failed", "terminating"))
+    told = _status(job).get
+    return not (told("active") or told("succeeded") or told("failed") or told("terminating"))
 
 
 def interpret(
@@ -124,7 +141,7 @@ def interpret(
         return _suspended(job, queued)
     if pods is None and "FailureTarget" not in conditions and needs_pods(job):
         return Observation(JobState.PENDING, _UNSEEN)
-    return _open(job, pods or (), events or {})
+    return _open(job, conditions, pods or (), events or {})
 
 
 def waiting_for(
@@ -211,9 +228,11 @@ def _suspended(job: Job, queued: str) -> Observation:
 
 
 def _open(
-    job: Job, pods: Sequence[Pod], events: Mapping[str, Sequence[Mapping[str, Any]]]
+    job: Job,
+    conditions: Mapping[str, Mapping[str, Any]],
+    pods: Sequence[Pod],
+    events: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Observation:
-    conditions = conditions_of(job)
     if "FailureTarget" in conditions:
         # It counts as failed when its pods are gone, which a node that was lost does not confirm.
         told = f"failing ({_condition_text(conditions['FailureTarget'])}): its pods are being ended"
@@ -241,6 +260,10 @@ def _still_runs(job: Job, pods: Sequence[Pod]) -> bool:
     """Does a pod of a Job that is being deleted run? One that is being stopped does until then."""
     waiting = sum(phase_of(pod) == "Pending" for pod in pods)
     return _count(job, "ready") > 0 or _count(job, "terminating") > waiting
+
+
+def _is_older(one: Mapping[str, Any], age: timedelta, now: datetime) -> bool:
+    return now - moment(one["metadata"]["creationTimestamp"]) > age
 
 
 def _begun(job: Job) -> str:

@@ -146,7 +146,10 @@ def pod_volumes(
     volumes, seen = [], []
     for number, mount in enumerate(mounts):
         place, name = place_of(mount), f"mount-{number}"
-        volumes.append(place.volume(name, read_only=mount.read_only))
+        volume = place.volume(name, read_only=mount.read_only)
+        if place.kind == "hostpath" and mount.target == RESULTS and not mount.read_only:
+            volume["hostPath"]["type"] = "DirectoryOrCreate"
+        volumes.append(volume)
         shown: dict[str, Any] = {"name": name, "mountPath": mount.target}
         if mount.read_only:
             shown["readOnly"] = True

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, TaoError
+from tao_sdk.platforms.kubernetes import binary
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.streams import Stream
 
@@ -27,6 +28,8 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 # A watch that ends sooner than this counts as one that failed.
 _SHORT_WATCH_SECONDS = 1.0
 _CLOSING_SECONDS = 5.0
+# Longer than anybody who waits pauses between two questions.
+_FORGOTTEN_SECONDS = 900.0
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 
@@ -65,10 +68,16 @@ def _uneven(seconds: float) -> float:
 
 
 class Watch:
-    """Lists once, then is told of changes, in a thread that begins with the first question."""
+    """Lists once, then is told of changes, in a thread that begins with the first question.
 
-    def __init__(self, api: KubeApi, path: str, /, **query: str) -> None:
-        self._api, self._path, self._query = api, path, query
+    It ends when nobody has asked for a long time. With `item`, no more is kept of each object than
+    is named there.
+    """
+
+    def __init__(
+        self, api: KubeApi, path: str, item: binary.Fields | None = None, /, **query: str
+    ) -> None:
+        self._api, self._path, self._item, self._query = api, path, item, query
         self._beginning = threading.Lock()
         self._life: _Life | None = None
         _watches.add(self)
@@ -95,7 +104,7 @@ class Watch:
     def _living(self) -> _Life:
         with self._beginning:
             if self._life is None or not self._life.is_alive:
-                self._life = _Life(self._api, self._path, self._query)
+                self._life = _Life(self._api, self._path, self._item, self._query)
             return self._life
 
     def _after_fork_in_child(self) -> None:
@@ -118,8 +127,11 @@ os.register_at_fork(after_in_child=_go_on_in_child)
 class _Life:
     """A watch from its beginning to its end, and what it knows."""
 
-    def __init__(self, api: KubeApi, path: str, query: Mapping[str, str]) -> None:
-        self._api, self._path, self._query = api, path, query
+    def __init__(
+        self, api: KubeApi, path: str, item: binary.Fields | None, query: Mapping[str, str]
+    ) -> None:
+        self._api, self._path, self._item, self._query = api, path, item, query
+        self._asked_at = time.monotonic()
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._stream: Stream | None = None
@@ -138,6 +150,7 @@ class _Life:
 
     def snapshot(self) -> Objects:
         with self._changed:
+            self._asked_at = time.monotonic()
             self._changed.wait_for(lambda: self._is_current or self._problem is not None)
             self._seen = self._count
             if self._problem is not None:
@@ -162,7 +175,7 @@ class _Life:
 
     def _run(self) -> None:
         version, failures = "", 0
-        while not self._ending.is_set():
+        while not self._ending.is_set() and not self._is_forgotten():
             began = time.monotonic()
             try:
                 version = self._follow(version or self._list())
@@ -180,8 +193,16 @@ class _Life:
                 pause = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(failures - 1, 10))
                 self._ending.wait(_uneven(pause))
 
+    def _is_forgotten(self) -> bool:
+        """Does nobody want to know any more? Then what is known is not kept up to date."""
+        with self._changed:
+            if time.monotonic() - self._asked_at < _FORGOTTEN_SECONDS:
+                return False
+            self._is_current, self._problem = False, BackendUnreachableError("asked too seldom")
+            return True
+
     def _list(self) -> str:
-        found = self._api.list_all(self._path, **self._query)
+        found = self._api.list_all(self._path, self._item, **self._query)
         objects = {item["metadata"]["uid"]: item for item in found.items}
         with self._changed:
             # Shown once the watch stands: until then nobody would tell of changes.
@@ -233,6 +254,7 @@ class _Life:
                 if kind == "DELETED":
                     self._objects.pop(metadata["uid"], None)
                 else:
+                    item = item if self._item is None else binary.trimmed(item, self._item)
                     self._objects[metadata["uid"]] = item
                 self._tell()
         return str(metadata.get("resourceVersion") or "")
