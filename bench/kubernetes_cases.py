@@ -236,6 +236,13 @@ def _status_of(
             Contender(
                 f"get_statuses of {many:,}",
                 lambda: ours.sample_of(many, "ask_together"),
+                includes="the cluster told of changes before, as it does of whoever asks often",
+                absent=ours.absent,
+            ),
+            Contender(
+                f"get_statuses of {many:,}, first call",
+                lambda: ours.sample_of(many, "ask_anew"),
+                includes="a client that knows nothing yet: configuration, connection, lists",
                 absent=ours.absent,
             ),
             Contender(
@@ -253,6 +260,7 @@ def _status_of(
         ],
         floor=None if bare.absent else floor,
         rounds=3 if quick else 7,
+        warm_ups=2,  # who asks for the second time begins to be told
     )
 
 

@@ -23,7 +23,8 @@ SPARE_SECONDS = 3.0
 
 class Kubernetes:
     def __init__(self, folder: str) -> None:
-        self._sdk = KubernetesSDK(state_file=str(Path(folder) / "state.json"))
+        self._state = Path(folder) / "state.json"
+        self._sdk = KubernetesSDK(state_file=str(self._state))
         self._ids: list[str] = []
 
     def submit(self) -> dict[str, float]:
@@ -53,6 +54,15 @@ class Kubernetes:
         counter = Counter()
         told = self._sdk.get_statuses(self._ids)
         return _all_open(list(told.values()), counter.taken())
+
+    def ask_anew(self) -> dict[str, float]:
+        """The same by a client that knows nothing yet: its configuration, store and connection."""
+        counter = Counter()
+        sdk = KubernetesSDK(state_file=str(self._state))
+        told = sdk.get_statuses(self._ids)
+        taken = _all_open(list(told.values()), counter.taken())
+        sdk.close()
+        return taken
 
     def wait(self, settling: float, quiet: float) -> None:
         """Begin to wait for all jobs, of which none ends, and let it settle."""
