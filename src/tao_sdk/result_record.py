@@ -57,10 +57,31 @@ SHIM = (
     'rm -f "$tao_f.$$" "$tao_f.$$".*; fi; exit "$tao_c"'
 )
 
+# Where nobody but the job can read its results folder, the record is its last words as well, on a
+# line of its own: `told_record` knows it, and whoever reads the log is not shown it.
+_TOLD = "tao-sdk-result "
+_EXIT = 'exit "$tao_c"'
+_TELL = (
+    f"""printf '\\n{_TOLD}{{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
+    """"started_at":"%s","ended_at":"%s","host":"%s"}\\n' """
+    '"$TAO_JOB_ID" "$tao_r" "${TAO_ATTEMPT:-1}" "$tao_c" "$tao_s" '
+    '"$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(uname -n)"; '
+)
+RECORD_WORD = _TOLD.strip()
+"""What to search a log for."""
 
-def shim_argv(argv: Sequence[str]) -> list[str]:
-    """The words that run `argv` through the shim."""
-    return ["/bin/sh", "-c", SHIM, "tao-shim", *argv]
+
+def shim_argv(argv: Sequence[str], *, tell: bool = False) -> list[str]:
+    """The words that run `argv` through the shim; `tell`: the record is printed as well."""
+    shim = SHIM.removesuffix(_EXIT) + _TELL + _EXIT if tell else SHIM
+    return ["/bin/sh", "-c", shim, "tao-shim", *argv]
+
+
+def told_record(line: str, job_id: str) -> ResultRecord | None:
+    """The record that a line of a job's log is; None for any other line."""
+    if not line.startswith(_TOLD):
+        return None
+    return ResultRecord.parse(line.removeprefix(_TOLD), job_id)
 
 
 def record_name(rank: int) -> str:

@@ -213,19 +213,27 @@ _TABLE = (
     Setting(
         "LEPTON_WORKSPACE_ID",
         "workspace of DGX Cloud Lepton",
-        obtain="in the Lepton dashboard under Settings > General",
+        obtain="part of the dashboard's address, and shown under Settings > General",
     ),
     Setting(
         "LEPTON_AUTH_TOKEN",
         "token for that workspace",
         secret=True,
+        aliases=("LEPTON_WORKSPACE_TOKEN",),
         obtain="in the Lepton dashboard under Settings > Tokens",
     ),
     Setting(
         "LEPTON_API_BASE_URL",
-        "gateway of DGX Cloud Lepton",
+        "gateway of DGX Cloud Lepton, or the whole address of the workspace",
         "https://gateway.dgxc-lepton.nvidia.com",
+        aliases=("LEPTON_WORKSPACE_URL",),
     ),
+    Setting(
+        "LEPTON_SETTLE_SECONDS",
+        "how long a job whose submission was cut off is looked for before it counts as never made",
+        "20",
+    ),
+    Setting("LEPTON_LOOK_IMAGE", "image of the short jobs that look at volumes", "busybox:1.36"),
     # -- storage and registries
     Setting("S3_BUCKET_NAME", "bucket for results", injected=True),
     Setting(

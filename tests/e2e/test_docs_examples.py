@@ -4,7 +4,8 @@ The blocks of a page run in their order, in one folder and with one job store: `
 one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
 below a command, and an `output` block below a `python` block, are compared with what comes out;
 ids, times and process numbers may differ, and a line `...` stands for any lines. The page about
-SLURM runs on a cluster of the lab, as does the one about Kubernetes. That no block is overlooked is
+SLURM runs on a cluster of the lab, as does the one about Kubernetes; the one about Lepton in a
+played workspace. That no block is overlooked is
 tested in tests/unit/test_docs.py.
 """
 
@@ -29,6 +30,7 @@ from lab.docker.packages import cache
 from lab.kubernetes import ADMIN, WITH_NODES, KubernetesLab
 from lab.kubernetes import shared_cluster as shared_kubernetes
 from lab.kubernetes.images import TRAINER
+from lab.lepton import LeptonServer
 from lab.slurm import shared_cluster, slurm_lab
 from tao_sdk import settings
 from tao_sdk.job_store import JobStore
@@ -48,6 +50,7 @@ SLURM_PAGE = ROOT / "docs" / "how-to" / "slurm.md"
 CACHE = cache().parent
 LAUNCH_PAGE = ROOT / "docs" / "how-to" / "launch.md"
 KUBERNETES_PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
+LEPTON_PAGE = ROOT / "docs" / "how-to" / "lepton.md"
 IMAGE = "nvcr.io/nvidia/tao/tao-toolkit:6.26.3-pyt"
 Places = Mapping[str, str]
 """Folders of this machine, by the names that the pages have for them."""
@@ -104,6 +107,13 @@ def places(
         with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as space:
             monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig(ADMIN)))
             yield {"/home/you": str(home), IMAGE: TRAINER}
+            end_all_jobs(tmp_path)
+        return
+    if page == LEPTON_PAGE:
+        with LeptonServer(tmp_path / "lepton") as server:
+            for name, value in server.variables().items():
+                monkeypatch.setenv(name, value)
+            yield {"/home/you": str(home)}
             end_all_jobs(tmp_path)
         return
     if page == LAUNCH_PAGE:

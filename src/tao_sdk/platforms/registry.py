@@ -26,6 +26,7 @@ _BUILT_IN = {
     "docker": "tao_sdk.platforms.docker.sdk:DockerSDK",
     "slurm": "tao_sdk.platforms.slurm.sdk:SlurmSDK",
     "kubernetes": "tao_sdk.platforms.kubernetes.sdk:KubernetesSDK",
+    "lepton": "tao_sdk.platforms.lepton.sdk:LeptonSDK",
 }
 # Other names for the same platforms.
 _ALIASES = {
@@ -33,6 +34,7 @@ _ALIASES = {
     "remote-docker": "docker",
     "k8s": "kubernetes",
     "local-k8s": "kubernetes",
+    "dgx-cloud": "lepton",
 }
 
 

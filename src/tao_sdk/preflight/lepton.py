@@ -10,9 +10,10 @@ import http.client
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from tao_sdk import settings
+from tao_sdk.platforms.lepton.access import workspace_url
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import gpu_checks
@@ -53,7 +54,7 @@ def _access(request: PreflightRequest, described: Mapping[str, Any]) -> Iterator
         return
     # Lepton's own client takes "id:token" there: what follows is nobody's business.
     workspace = settings.lookup("LEPTON_WORKSPACE_ID").partition(":")[0]
-    path = f"{parts.path}/api/v2/workspaces/{quote(workspace, safe='')}/imagepullsecrets"
+    path = f"{urlsplit(workspace_url(workspace)).path}/imagepullsecrets"
     try:
         status = _get(parts.scheme, host, parts.port, path)
     except (OSError, http.client.HTTPException) as error:

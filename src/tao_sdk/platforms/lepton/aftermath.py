@@ -1,0 +1,138 @@
+"""What is done after the end of a job, beside everything else: its secrets are removed, and a job
+that we stopped, which would stay for ever.
+
+A process may be killed before it has done so. So each process that looks at jobs looks once at the
+secrets of the workspace as well, and removes those of jobs that have ended; of a job that is not
+there, once they are so old that it cannot be on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tao_sdk.errors import BackendUnreachableError, TaoError
+from tao_sdk.platforms.lepton import naming
+from tao_sdk.platforms.lepton.api import LeptonApi
+from tao_sdk.platforms.lepton.kept import Kept
+from tao_sdk.platforms.lepton.states import has_ended, is_stopped
+
+_log = logging.getLogger("tao_sdk.lepton")
+# A submission takes seconds; whatever the clocks say.
+ABANDONED_SECONDS = 3600.0
+
+
+class _Task(NamedTuple):
+    secrets: Sequence[str] = ()
+    job: str = ""
+    sweep: bool = False
+
+
+class Aftermath:
+    """Cleans up in one workspace, in a thread of its own."""
+
+    def __init__(self, api: LeptonApi, kept: Kept) -> None:
+        self._api = api
+        """Of its own: what it does is no part of anybody's question."""
+        self._kept = kept
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._seen: set[str] = set()
+        self._swept = False
+        self._lock = threading.Lock()
+        self._worker: threading.Thread | None = None
+
+    def clean(self, secrets: Sequence[str], job: str = "") -> None:
+        """Remove the secrets of a job that has ended, and the job where it is named."""
+        names = [name for name in secrets if name not in self._seen]
+        if job in self._seen:
+            job = ""
+        if names or job:
+            self._seen |= {*names, job}
+            self._add(_Task(names, job))
+
+    def remove(self, job: str) -> None:
+        """Remove a job that nobody wants."""
+        self.clean((), job)
+
+    def sweep_once(self) -> None:
+        """Look for what killed clients left, if this process has not yet."""
+        if not self._swept:
+            self._swept = True
+            self._add(_Task(sweep=True))
+
+    def finish(self) -> None:
+        """Wait until everything is done."""
+        worker = self._worker
+        if worker is not None:
+            worker.join()
+
+    def close(self) -> None:
+        """Let go of connections, once everything is done."""
+        self.finish()
+        self._api.close()
+
+    def _add(self, task: _Task) -> None:
+        with self._lock:
+            self._tasks.put(task)
+            # After a fork it is another process's.
+            if self._worker is None or not self._worker.is_alive():
+                # Not a daemon: a program that ends waits for what it has begun to remove.
+                self._worker = threading.Thread(target=self._work, name="tao-lepton-aftermath")
+                self._worker.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._tasks.empty():
+                    self._worker = None
+                    return
+                task = self._tasks.get()
+            try:
+                self._do(task)
+            except BackendUnreachableError as error:
+                # Whoever wants to end does not wait for a server: the next one to look does it.
+                self._forget()
+                _log.warning("what is left of ended jobs stays for now: %s", error)
+            except (TaoError, OSError) as error:
+                _log.warning("what is left of an ended job could not be removed: %s", error)
+
+    def _forget(self) -> None:
+        with self._lock:
+            while not self._tasks.empty():
+                self._tasks.get()
+
+    def _do(self, task: _Task) -> None:
+        for name in task.secrets:
+            self._api.delete(naming.below(naming.SECRETS, name))
+        if task.job:
+            self._api.delete(naming.below(naming.JOBS, task.job))
+        if task.sweep:
+            sweep(self._api, self._kept)
+
+
+def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> None:
+    """Remove secrets that no job can want any more, and jobs that we stopped."""
+    parsed = [naming.parse_secret(str(one.get("name"))) for one in api.get_list(naming.SECRETS)]
+    secrets = [one for one in parsed if one is not None]
+    jobs: dict[str, Mapping[str, Any]] = {}
+    for page in api.pages(naming.JOBS, "jobs", job_query_mode="alive_only", query=naming.OURS):
+        jobs |= {naming.job_id_in(job).replace("-", ""): job for job in page}
+    now = time.time()
+    for secret in secrets:
+        job = jobs.get(secret.job)
+        old = now - secret.made_at > abandoned
+        if old if job is None else _is_over(job, kept):
+            api.delete(naming.below(naming.SECRETS, str(secret)))
+    for job in jobs.values():
+        job_id = naming.job_id_in(job)
+        if kept.is_unwanted(job_id) or (is_stopped(job) and kept.is_canceled(job_id)):
+            api.delete(naming.below(naming.JOBS, naming.id_of(job)))
+
+
+def _is_over(job: Mapping[str, Any], kept: Kept) -> bool:
+    """Has it ended so that nobody can start it again?"""
+    return has_ended(job) and (not is_stopped(job) or kept.is_canceled(naming.job_id_in(job)))

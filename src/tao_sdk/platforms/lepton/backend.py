@@ -1,0 +1,354 @@
+"""The Lepton platform: jobs of one workspace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tao_sdk import settings, storage
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CredentialError,
+    StorageError,
+)
+from tao_sdk.failures import Evidence
+from tao_sdk.platforms.backend import (
+    Backend,
+    JobIdentity,
+    JobRef,
+    LogChunk,
+    Observation,
+    Plan,
+    Submission,
+)
+from tao_sdk.platforms.lepton import looking, naming, payload, planning
+from tao_sdk.platforms.lepton.access import WorkspaceAccess
+from tao_sdk.platforms.lepton.aftermath import Aftermath
+from tao_sdk.platforms.lepton.answers import UnauthorizedError
+from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.evidence import Witness
+from tao_sdk.platforms.lepton.history import History
+from tao_sdk.platforms.lepton.kept import Kept
+from tao_sdk.platforms.lepton.log_lines import NOWHERE
+from tao_sdk.platforms.lepton.logs import LogReader
+from tao_sdk.platforms.lepton.observer import Observer
+from tao_sdk.platforms.lepton.options import OPTIONS
+from tao_sdk.platforms.lepton.records import Records
+from tao_sdk.platforms.lepton.replicas import replica_of
+from tao_sdk.platforms.lepton.shapes import described
+from tao_sdk.platforms.lepton.states import has_ended, is_stopped
+from tao_sdk.platforms.lepton.submitting import Submitting
+from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings
+from tao_sdk.result_record import ResultRecord, record_name
+
+
+class LeptonBackend(Backend):
+    """Runs jobs in a workspace."""
+
+    platform = "lepton"
+    options = OPTIONS
+    poll_seconds = 2.0
+    submit_parallelism = 4
+    transport: LeptonApi
+
+    def __init__(self, access: WorkspaceAccess, kept: Path) -> None:
+        self.transport = LeptonApi(access)
+        self.workspace = Workspace(self.transport)
+        self._kept = Kept(kept)
+        self._submitting = Submitting(self.transport, self._kept)
+        self._aftermath = Aftermath(LeptonApi(access), self._kept)
+        history = History(self.transport)
+        self._records = Records(history)
+        self._observer = Observer(
+            self.transport, self.workspace, self._kept, self._aftermath, self._records
+        )
+        self._logs = LogReader(self.transport, history, self._observer.get)
+        self._witness = Witness(self.transport, self._records, self._logs, self._observer.get)
+        self._looker = looking.Looker(self.transport, self.workspace, history)
+
+    # ------------------------------------------------------------------ submitting
+
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        planning.refuse_impossible(request)
+        with self._asking():
+            found = planning.find_place(request, self.workspace)
+            pull, makes_one = planning.pull_secrets(request, self.workspace)
+        credentials = {
+            name: value
+            for name, value in settings.injected_credentials().items()
+            if name not in request.env
+        }
+        settled = payload.Settled(
+            job_id=identity.job_id,
+            token=identity.token,
+            made_at=int(time.time()),
+            choice=found.choice,
+            mounts=found.mounts,
+            results_root=found.results_root,
+            credentials=credentials,
+            runner=runner_settings(request.command),
+            pull_secrets=pull,
+        )
+        objects = payload.build(request, settled)._replace(makes_pull_secret=makes_one)
+        if found.results is not None:
+            below = found.results_root.removeprefix(found.results.target).strip("/")
+            results_dir = found.results.address(f"{below}/{identity.job_id}".lstrip("/"))
+        else:
+            env = {
+                **payload.secret_environment(request, settled),
+                **payload.plain_environment(request, settled),
+            }
+            results_dir = results_in_bucket(request.command, env, identity.job_id)
+        access = self.transport.access
+        return Plan(
+            identity=identity,
+            platform=self.platform,
+            request=request,
+            artefacts=planning.artefacts(objects, access),
+            intent={
+                "workspace": access.workspace,
+                "url": access.url,
+                "id": "",
+                "nodes": request.num_nodes,
+                "made_at": settled.made_at,
+                "secrets": [one["name"] for one in objects.secrets],
+                "group": found.choice.group,
+                "image": request.image,
+                "pull_secrets": list(pull),
+                "results": _window(found),
+            },
+            results_dir=results_dir,
+            warnings=planning.notes(found.notes, results_dir),
+            payload=objects,
+        )
+
+    def submit(self, plan: Plan) -> Submission:
+        objects: payload.Objects = plan.payload
+        self._witness.will_know(plan.job_id, [one["value"] for one in objects.secrets])
+        with self._asking():
+            made = self._submitting.make(objects)
+        return _submission(plan.intent, made, "submitted")
+
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        # "Nothing was submitted" is for the workspace to say that it would have gone to.
+        here = [job for job in jobs if self.workspace.is_that_of(job.native)]
+        with self._asking():
+            self.workspace.require()
+            found = self._submitting.settle(here)
+        settled: dict[str, Submission | None] = {}
+        for job in here:
+            made = found[job.job_id]
+            settled[job.job_id] = _submission(job.native, made, "adopted") if made else None
+        return settled
+
+    # ------------------------------------------------------------------ watching
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        with self._asking():
+            return self._observer.observe(jobs)
+
+    def cancel(self, job: JobRef) -> None:
+        self._kept.mark_canceled(job.job_id)
+        try:
+            with self._asking():
+                self._cancel(job)
+        except BackendUnreachableError:
+            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            raise
+
+    def _cancel(self, job: JobRef) -> None:
+        self._require_here(job)
+        found = self._observer.get(job.native["id"])
+        if found is None or is_stopped(found):
+            return
+        if has_ended(found):
+            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            return
+        try:
+            path = naming.below(naming.JOBS, job.native["id"])
+            self.transport.patch(path, {"spec": {"stopped": True}})
+        except ApiError as error:
+            if not error.missing:  # gone since
+                raise
+
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        if not job.native["id"]:
+            return LogChunk((), more=False, cursor=cursor or NOWHERE)  # it was never submitted
+        with self._asking():
+            self._require_here(job)
+            return self._logs.read(job, cursor=cursor, tail=tail, limit=limit, flush=flush)
+
+    def release_log(self, job: JobRef, cursor: str) -> None:
+        self._logs.release(job.job_id, cursor)
+
+    def close(self) -> None:
+        """Finish cleaning up and let go of connections."""
+        self._logs.close()
+        self._aftermath.close()
+        self.transport.close()
+
+    # ------------------------------------------------------------------ explaining
+
+    def evidence(self, job: JobRef) -> Evidence:
+        if not job.native["id"]:
+            return Evidence()
+        with self._asking():
+            self._require_here(job)
+            return self._witness.evidence(job)
+
+    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
+        self._witness.begin()
+        return super().evidence_of(jobs)
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        """Why a job that waits will wait for ever, unless somebody does something about it."""
+        with self._asking():
+            return self._witness.stuck(job)
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        if not job.native["id"]:
+            return []
+        with self._asking():
+            self._require_here(job)
+            found = self._logs.replicas(job)
+        shown = [replica_of(one, job.native["id"], n) for n, one in enumerate(found)]
+        return sorted(shown, key=lambda one: int(one["rank"]))
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        if not job.native["id"]:
+            return []
+        with self._asking():
+            self._require_here(job)
+            found = self._records.of(job)
+        if found or not job.results_dir.startswith("s3://"):
+            return found
+        return _records_in_bucket(job)
+
+    def result_files(self, job: JobRef) -> Mapping[str, int]:
+        if not job.native["results"]:
+            return {}
+        found = {}
+        for line in self._look_at_results(job, looking.FILES).splitlines():
+            size, _, path = line.strip().partition(" ")
+            if size.isdigit():
+                found[path.removeprefix("./")] = int(size)
+        return found
+
+    # ------------------------------------------------------------------ what a workspace has
+
+    def shapes(self) -> list[dict[str, Any]]:
+        """The sizes of machine that there are."""
+        with self._asking():
+            names = {group.id: group.name for group in self.workspace.groups()}
+            return [described(shape, names) for shape in self.workspace.shapes()]
+
+    def volumes(self, group: str | None) -> list[dict[str, str]]:
+        """Shared storage of one node group, or of all."""
+        with self._asking():
+            ids = [one.id for one in self.workspace.groups() if group in (None, one.id, one.name)]
+            found = [volume for one in ids for volume in self.workspace.volumes(one)]
+        return [{"name": one.name, "from_path": one.from_path, "type": one.kind} for one in found]
+
+    def storage_permissions(self, volume: str, group: str | None) -> list[dict[str, Any]]:
+        """Which folders of a volume may be mounted."""
+        with self._asking():
+            return self.workspace.permissions(volume, group or "")
+
+    # ------------------------------------------------------------------ paths
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        with self._asking():
+            self._require_here(job)
+            if job.native["results"]:
+                if "removed" not in self._look_at_results(job, looking.REMOVE):
+                    return False
+            elif job.results_dir:
+                with _asking_the_bucket():
+                    storage.remove_folder(job.results_dir)
+            self._submitting.remove_secrets(job.native["secrets"])
+            if job.native["id"]:
+                self._submitting.remove_job(job.native["id"])
+        self._kept.remove(job.job_id)
+        return True
+
+    def check_path(self, path: str) -> bool:
+        return "yes" in self._look_at(path, looking.EXISTS).split()
+
+    def list_path(self, path: str) -> list[str]:
+        return sorted(filter(None, self._look_at(path, looking.LIST).splitlines()))
+
+    # ------------------------------------------------------------------ inner workings
+
+    def _look_at(self, path: str, program: str) -> str:
+        with self._asking():
+            window, folder = self._looker.window(path, settings.get("LEPTON_LOOK_IMAGE"))
+            return self._looker.ask(window, folder, program)
+
+    def _look_at_results(self, job: JobRef, program: str) -> str:
+        source, path, folder = job.native["results"]
+        window = looking.Window(
+            source,
+            path,
+            job.native["group"],
+            job.native["image"],
+            tuple(job.native["pull_secrets"]),
+        )
+        with self._asking():
+            return self._looker.ask(window, f"{folder}/{job.job_id}", program)
+
+    def _require_here(self, job: JobRef) -> None:
+        if not self.workspace.is_that_of(job.native):
+            raise BackendUnreachableError(self._observer.elsewhere(job))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A server that refuses to say was not asked; a token that it refuses is named."""
+        try:
+            yield
+        except UnauthorizedError as error:
+            raise BackendUnreachableError(error.message) from error
+        except ApiError as error:
+            raise BackendUnreachableError(
+                f"{self.transport.access} refuses {error.call}: {error.message}"
+            ) from error
+
+
+def _window(found: planning.Found) -> list[str]:
+    """What to mount to see the results, and the folder of the volume that they are in."""
+    place = found.results
+    if place is None:
+        return []
+    below = found.results_root.removeprefix(place.target)
+    return [place.source, place.path, f"{place.path.rstrip('/')}{below}"]
+
+
+def _submission(intent: Mapping[str, Any], job: Mapping[str, Any], message: str) -> Submission:
+    server_id = naming.id_of(job)
+    return Submission(server_id, {**intent, "id": server_id}, message)
+
+
+def _records_in_bucket(job: JobRef) -> list[ResultRecord]:
+    found = []
+    for rank in range(int(job.native["nodes"])):
+        with _asking_the_bucket():
+            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+        if record is not None:
+            found.append(record)
+    return found
+
+
+@contextmanager
+def _asking_the_bucket() -> Iterator[None]:
+    """A bucket that cannot be asked is a platform that cannot be asked."""
+    try:
+        yield
+    except (StorageError, CredentialError) as error:
+        raise BackendUnreachableError(str(error)) from error

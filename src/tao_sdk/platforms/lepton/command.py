@@ -1,0 +1,53 @@
+"""What the container runs: how the ranks meet, the result shim, a shell, the command. Pure."""
+
+from __future__ import annotations
+
+from tao_sdk.result_record import shim_argv
+
+DEFAULT_PORT = "29400"
+# The kernel takes at most 128 KiB for one word of a command line; a longer command is cut.
+LONGEST_ARGUMENT = 120_000
+# All words together, with room for the environment.
+LONGEST_COMMAND = 1_400_000
+
+# bash where the image has it, because that is what commands are written for; sh otherwise.
+_SHELL = (
+    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
+    '[ -z "$d" ] || [ -d "$d" ] || mkdir -p "$d" 2>/dev/null; '
+    'if [ -x /bin/bash ]; then exec /bin/bash "$@"; else exec /bin/sh "$@"; fi'
+)
+# A command in pieces is put together to a file, which nobody but the job reads.
+_JOIN = (
+    'f="${TMPDIR:-/tmp}/tao-command.$$"; umask 077; '
+    'for p; do printf %s "$p"; done > "$f" || exit 126; umask 022; set -- "$f"; '
+)
+SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has no bash"
+
+_ATTEMPT = "export TAO_ATTEMPT=$((${LEPTON_JOB_FAILURE_COUNT:-0}+1)); "
+# Workers know each other by what the platform sets; nothing has to be fetched for that.
+_MEET = (
+    'tao_p="${LEPTON_JOB_SERVICE_PREFIX:-${LEPTON_JOB_WORKER_HOSTNAME_PREFIX:-'
+    '${LEPTON_JOB_WORKER_PREFIX:-$LEPTON_JOB_NAME}}}"; '
+    'tao_s="${LEPTON_SUBDOMAIN:-$LEPTON_JOB_NAME-job-svc}"; '
+    'export NODE_RANK="${LEPTON_JOB_WORKER_INDEX:-0}" MASTER_ADDR="$tao_p-0.$tao_s"; '
+    'tao_i=1; tao_w=; while [ "$tao_i" -lt "$NNODES" ]; do '
+    'tao_w="$tao_w${tao_w:+,}$tao_p-$tao_i.$tao_s"; tao_i=$((tao_i+1)); done; '
+    'export WORKER_ADDRS="$tao_w"; unset tao_p tao_s tao_i tao_w; '
+)
+
+
+def container_command(command: str, nodes: int) -> list[str]:
+    """The words of the container's `command`."""
+    data = command.encode()
+    if len(data) <= LONGEST_ARGUMENT:
+        words = ["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command]
+    else:
+        words = ["/bin/sh", "-c", _JOIN + _SHELL, "tao-shell", *_pieces(command)]
+    start = _ATTEMPT + (_MEET if nodes > 1 else "") + 'exec "$@"'
+    return ["/bin/sh", "-c", start, "tao-start", *shim_argv(words, tell=True)]
+
+
+def _pieces(command: str) -> list[str]:
+    """Cut where no character is cut in two: four bytes is the longest."""
+    size = LONGEST_ARGUMENT // 4
+    return [command[at : at + size] for at in range(0, len(command), size)]

@@ -1,0 +1,194 @@
+"""Why a job ended as it did: what the server's own analysis, its events, the workers, their
+records and their logs say."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tao_sdk import settings
+from tao_sdk.failures import Evidence, ReplicaEvidence
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.lepton import naming
+from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.history import rank_in
+from tao_sdk.platforms.lepton.logs import LogReader, Worker
+from tao_sdk.platforms.lepton.records import Records, has_just_ended
+from tao_sdk.platforms.lepton.replicas import issue_of, node_of, stuck_on
+from tao_sdk.result_record import ResultRecord, first_failure
+from tao_sdk.secrets import Secret, redact
+
+_log = logging.getLogger("tao_sdk.lepton")
+_LINES = 200
+_PATIENCE_SECONDS = 5.0
+_MOST_EVENTS = 10
+_STOPPED = "stopped by Lepton together with the others"
+
+
+class Witness:
+    """Asks a workspace about a job that failed."""
+
+    def __init__(
+        self,
+        api: LeptonApi,
+        records: Records,
+        logs: LogReader,
+        get: Callable[[str], Mapping[str, Any] | None],
+    ) -> None:
+        self._api = api
+        self._records = records
+        self._logs = logs
+        self._get_job = get
+        self._deadline = 0.0
+        self._known: dict[str, list[Secret]] = {}
+        """The values of the environment of jobs that this process submitted."""
+
+    def will_know(self, job_id: str, values: Sequence[str]) -> None:
+        """Secrets of a job: to be left out of what is quoted."""
+        self._known[job_id] = [Secret(value) for value in values]
+
+    def begin(self) -> None:
+        """Some jobs are asked about: so long, for all of them, records are waited for."""
+        self._deadline = time.monotonic() + _PATIENCE_SECONDS
+
+    def evidence(self, job: JobRef) -> Evidence:
+        """What explains the end of a job; nothing when the server has forgotten it."""
+        records = self._records.of_failed(job, 0.0)
+        if first_failure(records) is None and has_just_ended(self._get_job(job.native["id"])):
+            records = self._records.of_failed(job, self._deadline)
+        replicas = self._logs.replicas(job)
+        analysis = self._get(job, "failure-analysis")
+        told = server_words(analysis if isinstance(analysis, Mapping) else {}, records)
+        events = self._get(job, "events")
+        told += warnings_of(events if isinstance(events, list) else [])
+        if not (records or replicas or told):
+            return Evidence()
+        secrets = [*self._known.get(job.job_id, ()), *settings.known_secrets()]
+        tail = self._log_tail(job, records, replicas)
+        nodes = int(job.native["nodes"])
+        ranks = ranks_of(job, records, replicas, node_events(analysis), nodes)
+        stuck = "" if records or tail else stuck_on(replicas)
+        first = first_failure(records)
+        reason = "\n".join(dict.fromkeys(filter(None, [stuck, *told])))
+        return Evidence(
+            exit_code=first.exit_code if first else None,
+            reason=redact(reason, secrets),
+            log_tail=redact(tail, secrets),
+            replicas=tuple(_without(one, secrets) for one in ranks),
+            killed_from_outside=not records and not stuck,
+            never_started=bool(stuck),
+        )
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        """Why a job that waits will wait for ever, unless somebody does something about it."""
+        told = stuck_on(self._logs.replicas(job))
+        return Evidence(reason=told, never_started=True) if told else None
+
+    def _log_tail(
+        self,
+        job: JobRef,
+        records: Sequence[ResultRecord],
+        replicas: Sequence[Mapping[str, Any]],
+    ) -> str:
+        """The end of the log of the worker that failed first; the others' are consequences.
+
+        Nothing where the job had secrets that this process does not know: it may hold one of them.
+        """
+        if job.native["secrets"] and job.job_id not in self._known:
+            return ""
+        nodes = int(job.native["nodes"])
+        first = first_failure(records)
+        rank = first.rank if first else 0
+        worker = Worker("", 0)
+        if nodes > 1:
+            named = {rank_in(one, job.native["id"], n): one for n, one in enumerate(replicas)}
+            if rank not in named:
+                return ""
+            worker = Worker(naming.id_of(named[rank]), rank)
+        prefix = f"[rank {rank}] " if nodes > 1 else ""
+        lines = self._logs.last_lines(job, worker, _LINES)
+        return "\n".join(prefix + line.text for line in lines)
+
+    def _get(self, job: JobRef, what: str) -> Any:
+        """None where it is not there, or nobody lets us look."""
+        try:
+            return self._api.get(naming.below(naming.JOBS, job.native["id"], what))
+        except ApiError as error:
+            if not (error.missing or error.forbidden):
+                raise
+            _log.info("explained without %s of job %s: %s", what, job.job_id, error)
+            return None
+
+
+def node_events(analysis: Any) -> list[tuple[str, str]]:
+    """What the server's analysis says about nodes: names and messages."""
+    listed = analysis.get("job_failure_by_node_event") if isinstance(analysis, Mapping) else None
+    return [
+        (str(one.get("node_event_name") or ""), str(one.get("message") or ""))
+        for one in listed or ()
+        if isinstance(one, Mapping)
+    ]
+
+
+def server_words(analysis: Mapping[str, Any], records: Sequence[ResultRecord]) -> list[str]:
+    """The server's analysis as text.
+
+    Its class and advice are taken only where the command has not said itself how it ended: a
+    server that sees exit codes guesses.
+    """
+    told = [f"{name}: {message}".strip(": ") for name, message in node_events(analysis)]
+    if not records and analysis.get("err_class"):
+        said = f"{analysis['err_class']}: {analysis.get('suggestion') or ''}"
+        told.append(f"Lepton says {said.rstrip(': ')}")
+    return told
+
+
+def warnings_of(events: Sequence[Any]) -> list[str]:
+    """What the events of a job warn of, newest last."""
+    found = []
+    for event in events:
+        if isinstance(event, Mapping) and event.get("type") == "Warning":
+            message = event.get("message") or event.get("note") or ""
+            found.append(f"{event.get('reason', '')}: {message}".strip(": "))
+    return found[-_MOST_EVENTS:]
+
+
+def ranks_of(
+    job: JobRef,
+    records: Sequence[ResultRecord],
+    replicas: Sequence[Mapping[str, Any]],
+    events: Sequence[tuple[str, str]],
+    nodes: int,
+) -> list[ReplicaEvidence]:
+    """Every rank: by its record, by what its worker says, or as one that was stopped."""
+    workers = {rank_in(one, job.native["id"], n): one for n, one in enumerate(replicas)}
+    ended = {record.rank: record for record in records}
+    first = first_failure(records)
+    blamed = first.rank if first else 0
+    found = []
+    for rank in range(nodes):
+        record, worker = ended.get(rank), workers.get(rank, {})
+        issue = issue_of(worker)
+        name, message = events[0] if events and rank == blamed else ("", "")
+        reason = message
+        if not reason and record is None:
+            reason = f"{issue['reason']}: {issue['message']}" if issue else ""
+            reason = reason or (_STOPPED if first is not None else "")
+        found.append(
+            ReplicaEvidence(
+                rank,
+                node_of(worker) or (record.host if record else ""),
+                record.exit_code if record else None,
+                record.ended_at if record else "",
+                reason,
+                event=name,
+            )
+        )
+    return found
+
+
+def _without(replica: ReplicaEvidence, secrets: Sequence[Secret]) -> ReplicaEvidence:
+    return replace(replica, reason=redact(replica.reason, secrets))

@@ -1,0 +1,166 @@
+"""Shared storage of a node group: which volume, which folder of it, and where a job sees it. Pure.
+
+A mount is given as Lepton writes it, `{"from": "node-nfs:lustre", "path": "/x", "mount_path":
+"/data"}`, or in the forms that every platform takes: `"lustre/x:/data[:ro]"`, where the source is
+the name of a volume and a folder in it, and `"node-local/x:/data"`, a folder of the node itself.
+
+Without any, the volume that looks most like shared storage is mounted, if the node group has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.request import check_text
+
+RESULTS = "/results"
+SCHEME = "lepton-volume"
+LOCAL = "node-local"
+_NAME = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
+_FROM = re.compile(r"node-local|node-[a-z0-9]+:[A-Za-z0-9][\w.-]*", re.ASCII)
+# The platform refuses these as they are; folders below most of them are fine.
+_SYSTEM = frozenset(
+    f"/{name}"
+    for name in ("", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root")
+) | frozenset(f"/{name}" for name in ("run", "sbin", "srv", "sys", "tmp", "usr", "var"))
+_PREFERRED = ("lustre", "filestore")
+
+
+class Volume(NamedTuple):
+    """Storage that the nodes of a group have."""
+
+    name: str
+    kind: str
+    """nfs, local, remote: what stands between `node-` and the name."""
+    from_path: str = ""
+
+    @property
+    def source(self) -> str:
+        """As a mount names it."""
+        return LOCAL if self.kind == "local" else f"node-{self.kind}:{self.name}"
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> Volume:
+        kind = str(found.get("from") or found.get("type") or "nfs")
+        return cls(str(found.get("name") or ""), kind, str(found.get("from_path") or ""))
+
+
+class Place(NamedTuple):
+    """A folder of a volume and where a job sees it."""
+
+    source: str
+    """What Lepton calls `from`; the bare name of a volume before it was looked up."""
+    path: str
+    target: str
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.source}{self.path}:{self.target}{':ro' if self.read_only else ''}"
+
+    @property
+    def volume(self) -> str:
+        return self.source.partition(":")[2] or self.source
+
+    def address(self, folder: str) -> str:
+        """Of a folder in it, for those who are no job."""
+        return f"{SCHEME}://{self.volume}{self.path.rstrip('/')}/{folder}"
+
+    def payload(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "path": self.path,
+            "from": self.source,
+            "mount_path": self.target,
+        }
+        if self.read_only:
+            body["mount_options"] = {"read_only": True}
+        return body
+
+
+def check_mounts(where: str, value: Any) -> tuple[Place, ...]:
+    """A list of mounts in any of the usual forms."""
+    if isinstance(value, (str, Mapping, Mount, Place)):
+        value = [value]
+    if not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected a list of mounts such as ['lustre/me:/data:ro']")
+    places = tuple(_check(f"{where}[{n}]", item) for n, item in enumerate(value))
+    targets = [place.target for place in places]
+    twice = sorted({target for target in targets if targets.count(target) > 1})
+    if twice:
+        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
+    return places
+
+
+def _check(where: str, value: Any) -> Place:
+    if isinstance(value, Place):
+        return value
+    if isinstance(value, Mapping) and "mount_path" in value:
+        options = value.get("mount_options") or {}
+        source, path = str(value.get("from") or ""), str(value.get("path") or "/")
+        read_only = bool(options.get("read_only") or value.get("read_only"))
+        place = Place(source, path, str(value["mount_path"]), read_only)
+    else:
+        mount = Mount.parse(value, where)
+        source, _, path = mount.source.partition("/")
+        place = Place(source, f"/{path}", mount.target, mount.read_only)
+    for text in place[:3]:
+        check_text(where, text)
+    if not (_FROM.fullmatch(place.source) or _NAME.fullmatch(place.source)):
+        raise ValidationError(
+            f"{where}: {place.source!r} is not a volume of Lepton: give its name and a folder "
+            "(lustre/me:/data), or node-local/folder:/data; nothing of this machine can be mounted"
+        )
+    path = place.path if place.path.startswith("/") else f"/{place.path}"
+    target = place.target.rstrip("/")
+    if ".." in path.split("/"):
+        raise ValidationError(f"{where}: {path} has '..' in it; give the folder itself")
+    if not target.startswith("/") or ".." in target.split("/") or ":" in target:
+        raise ValidationError(
+            f"{where}: the target {place.target!r} must be an absolute path in the container"
+        )
+    if target in _SYSTEM:
+        raise ValidationError(f"{where}: Lepton refuses to mount anything at {target}")
+    return place._replace(path=path.rstrip("/") or "/", target=target)
+
+
+def looked_up(where: str, place: Place, volumes: Sequence[Volume]) -> Place:
+    """The mount with the name of its volume as Lepton wants it."""
+    if _FROM.fullmatch(place.source):
+        return place
+    for volume in volumes:
+        if volume.name == place.source:
+            return place._replace(source=volume.source)
+    there = ", ".join(volume.name for volume in volumes) or "none"
+    raise ValidationError(
+        f"{where}: the node group has no volume {place.source!r}; there is: {there}"
+    )
+
+
+def preferred(volumes: Sequence[Volume]) -> Volume | None:
+    """The volume that looks most like shared storage."""
+    shared = [volume for volume in volumes if volume.kind != "local" and volume.name]
+    for word in _PREFERRED:
+        for volume in shared:
+            if word in volume.name.lower():
+                return volume
+    return shared[0] if shared else None
+
+
+def detected(volume: Volume, permissions: Sequence[Mapping[str, Any]]) -> Place:
+    """How a volume is mounted that nobody asked for: all of it that is permitted."""
+    prefixes = [str(one.get("path_prefix") or "") for one in permissions]
+    path = next((prefix for prefix in prefixes if prefix.startswith("/")), "/")
+    return Place(volume.source, path.rstrip("/") or "/", f"/mnt/{volume.name}")
+
+
+def results_root(places: Sequence[Place], found: Place | None) -> tuple[str, Place | None]:
+    """TAO_RESULTS_ROOT as a job sees it, and the mount that it is on; "" without one."""
+    for place in places:
+        if place.target == RESULTS and not place.read_only:
+            return RESULTS, place
+    if found is not None:
+        return f"{found.target}/results", found
+    return "", None

@@ -1,0 +1,92 @@
+"""Names and labels of what we make in a workspace, and the paths of its API. Pure.
+
+A job's name has at most 36 characters, and the server adds some of its own to make the id: so the
+name is `tao-` and the whole id of the job, without its dashes. A secret of the workspace carries
+the job's id and the second in which it was made, because a list of secrets tells neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+LABEL = "tao-toolkit"
+LABEL_JOB = "tao-sdk-job-id"
+LABEL_TOKEN = "tao-sdk-token"  # noqa: S105 - the name of a label
+LABEL_NETWORK = "tao-sdk-network"
+LABEL_ACTION = "tao-sdk-action"
+LABEL_LOOK = "tao-sdk-look"
+OURS = f"{LABEL}=true"
+"""What selects all jobs that are ours."""
+
+PULL_SECRET = "tao-image-pull-secret"  # noqa: S105 - the name of a secret
+JOBS = "/jobs"
+SECRETS = "/usersecrets"
+PULL_SECRETS = "/imagepullsecrets"
+GROUPS = "/dedicated-node-groups"
+SHAPES = "/shapes"
+LOGS = "/logs"
+
+_NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_LABEL = 63
+_SECRET = re.compile(r"TAO_([0-9a-f]{32})_([0-9a-f]{8})_(\w+)", re.ASCII)
+
+
+def job_name(job_id: str) -> str:
+    return f"tao-{job_id.replace('-', '')}"
+
+
+def label_value(text: str) -> str:
+    """The nearest text that may be the value of a label; the store has it as it was given."""
+    return _NOT_IN_A_LABEL.sub("_", text)[:_LONGEST_LABEL].strip("_.-")
+
+
+class SecretName(NamedTuple):
+    """The name of a secret of ours."""
+
+    job: str
+    """The job's id, without its dashes."""
+    made_at: int
+    variable: str
+
+    def __str__(self) -> str:
+        return f"TAO_{self.job}_{self.made_at:08x}_{self.variable}"
+
+
+def parse_secret(name: str) -> SecretName | None:
+    """None for a secret that is somebody else's."""
+    found = _SECRET.fullmatch(name)
+    return SecretName(found[1], int(found[2], 16), found[3]) if found else None
+
+
+def below(path: str, *words: str) -> str:
+    """A path of the API; ids of the server are quoted, whatever they hold."""
+    return "/".join([path, *(quote(word, safe="") for word in words)])
+
+
+def part(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of an answer that is a mapping; an empty one where it is anything else."""
+    found = thing.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def whole(value: Any) -> int:
+    """A number in an answer; 0 where it is anything else."""
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def id_of(thing: Mapping[str, Any]) -> str:
+    """The server's id of a job, a replica, a shape, a node group."""
+    metadata = part(thing, "metadata")
+    return str(metadata.get("id") or thing.get("id") or metadata.get("name") or "")
+
+
+def labels_of(job: Mapping[str, Any]) -> Mapping[str, str]:
+    return part(part(job, "metadata"), "labels")
+
+
+def job_id_in(job: Mapping[str, Any]) -> str:
+    """Our id of a job of the server's; "" for one that is not ours."""
+    return str(labels_of(job).get(LABEL_JOB) or "")

@@ -1,0 +1,160 @@
+"""Looking at jobs: one list for any number of them, in pages."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tao_sdk.errors import BackendUnreachableError, CredentialError, TaoError
+from tao_sdk.job_states import JobState
+from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.lepton import naming
+from tao_sdk.platforms.lepton.aftermath import Aftermath
+from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.kept import Kept
+from tao_sdk.platforms.lepton.records import Records, has_just_ended
+from tao_sdk.platforms.lepton.states import has_ended, interpret, is_stopped
+from tao_sdk.platforms.lepton.submitting import EVERYWHERE
+from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.result_record import first_failure
+
+_log = logging.getLogger("tao_sdk.lepton")
+# So many failed jobs are asked about at one look, and so long may that take if logs are behind.
+_MOST_ENDS = 20
+_PATIENCE_SECONDS = 2.0
+# So few are asked for by their ids; more by the list.
+_FEW = 2
+# So many that are not in the list are asked for by their ids: it may be behind.
+_SOME = 8
+
+Job = dict[str, Any]
+
+
+class Observer:
+    """Looks at the jobs of one workspace."""
+
+    def __init__(
+        self,
+        api: LeptonApi,
+        workspace: Workspace,
+        kept: Kept,
+        aftermath: Aftermath,
+        records: Records,
+    ) -> None:
+        self._api = api
+        self._records = records
+        self._workspace = workspace
+        self._kept = kept
+        self._aftermath = aftermath
+
+    def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
+        here = [job for job in jobs if self._workspace.is_that_of(job.native)]
+        found = self.find(here)
+        doubt = "" if len(found) == len(here) else self._doubt()
+        seen = {job.job_id: self._judge(job, found.get(job.job_id), doubt) for job in here}
+        failed = [job for job in here if seen[job.job_id].state is JobState.ERROR]
+        seen |= self._ends(failed[:_MOST_ENDS], found, seen)
+        for job in jobs:
+            if job.job_id not in seen:
+                seen[job.job_id] = Observation(None, unreachable=self.elsewhere(job))
+        self._aftermath.sweep_once()
+        return seen
+
+    def _ends(
+        self,
+        failed: Sequence[JobRef],
+        found: Mapping[str, Job],
+        seen: Mapping[str, Observation],
+    ) -> dict[str, Observation]:
+        """What their records say about jobs that failed: Lepton tells no exit codes."""
+        told = {}
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for job in failed:
+            patience = deadline if has_just_ended(found[job.job_id]) else 0.0
+            try:
+                first = first_failure(self._records.of_failed(job, patience))
+            except TaoError as error:
+                _log.info("how job %s ended is not known yet: %s", job.job_id, error)
+                break
+            if first is not None:
+                told[job.job_id] = seen[job.job_id]._replace(
+                    message=f"ended with exit code {first.exit_code}",
+                    exit_code=first.exit_code,
+                    started_at=first.started_at,
+                    ended_at=first.ended_at,
+                )
+        return told
+
+    def elsewhere(self, job: JobRef) -> str:
+        """Why this workspace cannot be asked about a job."""
+        return (
+            f"the job was given to workspace {job.native['workspace']} ({job.native['url']}), and "
+            f"this is {self._api.access}: set LEPTON_WORKSPACE_ID and LEPTON_API_BASE_URL"
+        )
+
+    def find(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
+        """Those of the jobs that the server has, by our id."""
+        if len(jobs) <= _FEW:
+            return self._by_id(jobs)
+        wanted = {job.native["id"]: job.job_id for job in jobs}
+        found = self._listed(wanted, "alive_only")
+        missing = [job for job in jobs if job.job_id not in found]
+        if len(missing) <= _SOME:
+            return {**found, **self._by_id(missing)}
+        return {**found, **self._listed(wanted, "archive_only")}
+
+    def get(self, server_id: str) -> Job | None:
+        """One job, also one that is archived."""
+        try:
+            found = self._api.get(naming.below(naming.JOBS, server_id), job_query_mode=EVERYWHERE)
+        except ApiError as error:
+            if not error.missing:
+                raise
+            return None
+        if not isinstance(found, dict) or not naming.id_of(found):
+            raise BackendUnreachableError(f"Lepton, {self._api.access}: the answer is not a job")
+        return found
+
+    def _by_id(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
+        seen = {job.job_id: self.get(job.native["id"]) for job in jobs}
+        return {job_id: job for job_id, job in seen.items() if job is not None}
+
+    def _listed(self, wanted: Mapping[str, str], mode: str) -> dict[str, Job]:
+        found: dict[str, Job] = {}
+        for page in self._api.pages(naming.JOBS, "jobs", job_query_mode=mode, query=naming.OURS):
+            for job in page:
+                job_id = wanted.get(naming.id_of(job))
+                if job_id is not None:
+                    found[job_id] = job
+                elif self._kept.is_unwanted(naming.job_id_in(job)):
+                    self._aftermath.remove(naming.id_of(job))
+            if len(found) == len(wanted):
+                break
+        return found
+
+    def _doubt(self) -> str:
+        """Why "no such job" may not mean that it is gone."""
+        try:
+            self._workspace.require()
+        except CredentialError as error:
+            return str(error)
+        return ""
+
+    def _judge(self, job: JobRef, found: Job | None, doubt: str) -> Observation:
+        canceled = self._kept.is_canceled(job.job_id)
+        if found is None:
+            if doubt:
+                return Observation(None, unreachable=doubt)
+            if canceled:
+                self._aftermath.clean(job.native["secrets"])
+                return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
+            # Its secrets stay for now: a list may be behind, and the job about to start.
+            return MISSING
+        seen = interpret(found, canceled=canceled)
+        if has_ended(found) and (canceled or not is_stopped(found)):
+            # What somebody else stopped may be started again, and needs its secrets.
+            gone = naming.id_of(found) if is_stopped(found) else ""
+            self._aftermath.clean(job.native["secrets"], gone)
+        return seen

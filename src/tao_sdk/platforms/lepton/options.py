@@ -1,0 +1,80 @@
+"""The keywords of `create_job` that only Lepton has, and how they are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.lepton.mounts import check_mounts
+from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+
+TTL_SECONDS = 259_200
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}", re.ASCII)
+_PRIORITIES = {
+    f"{word}-{number}": f"{word}-{number}000"
+    for word, numbers in (("low", (1, 2, 3)), ("mid", (4, 5, 6)), ("high", (7, 8, 9)))
+    for number in numbers
+}
+_MIB = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
+_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
+
+
+def _check_name(where: str, value: Any) -> str:
+    text = check_text(where, value)
+    if not _NAME.fullmatch(text):
+        raise ValidationError(f"{where}: {text!r} is not a name that Lepton accepts")
+    return text
+
+
+def _check_names(where: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected the name of a secret, or a list of names")
+    return tuple(_check_name(f"{where}[{n}]", item) for n, item in enumerate(value))
+
+
+def check_priority(where: str, value: Any) -> str:
+    """1 to 9, low, mid, high, low-1 … high-9, or as Lepton has it: mid-4000."""
+    text = str(value).lower()
+    words = {"low": "low-1", "mid": "mid-4", "high": "high-7"}
+    words |= {short.partition("-")[2]: short for short in _PRIORITIES}
+    short = words.get(text, text)
+    if short in _PRIORITIES:
+        return _PRIORITIES[short]
+    if text in _PRIORITIES.values():
+        return text
+    raise ValidationError(f"{where}: {value!r} is not 1 to 9, low, mid, high, or low-1 … high-9")
+
+
+def _check_memory(where: str, value: Any) -> int:
+    """MiB, or a text such as 16Gi."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return check_positive(where, value)
+    found = _SIZE.fullmatch(check_text(where, value).strip())
+    unit = _MIB.get(found[2].lower()) if found else None
+    if not found or not unit or not int(found[1]):
+        raise ValidationError(f"{where}: {value!r} is not a size: give MiB, or 512Mi, 16Gi")
+    return int(found[1]) * unit
+
+
+def _check_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{where}: expected True or False, got {value!r}")
+    return value
+
+
+OPTIONS = (
+    Option("resource_shape", "shape of the machines; default: what fits gpu_count", _check_name),
+    Option("dedicated_node_group", "node group, by name or id", _check_name),
+    Option("mounts", "volumes: 'lustre/me:/data[:ro]'; [] for none; default: found", check_mounts),
+    Option("shm_size", "size of /dev/shm: MiB, or 16Gi", _check_memory),
+    Option("queue_priority", "1 to 9, low, mid, high; needs a node group", check_priority),
+    Option("can_be_preempted", "may jobs of higher priority take its place?", _check_switch),
+    Option("can_preempt", "may it take the place of jobs of lower priority?", _check_switch),
+    Option("ttl_seconds", "how long the job is kept after its end", check_positive, TTL_SECONDS),
+    Option("image_pull_secret", "pull secrets of the workspace; [] for none", _check_names),
+    Option("visibility", "who sees the job", one_of("private", "public"), "private"),
+)

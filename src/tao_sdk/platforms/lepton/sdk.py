@@ -1,0 +1,121 @@
+"""LeptonSDK: jobs of a workspace of DGX Cloud Lepton."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.job_states import JobState
+from tao_sdk.job_store import resolve_sdk_state_paths
+from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.lepton.options import OPTIONS
+from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.submission import job_ref
+
+# Loaded by the first call that needs them: they bring the HTTP client.
+if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.lepton.backend import LeptonBackend
+
+
+class LeptonSDK(PlatformSDK):
+    """Launch, watch, explain and stop jobs of a workspace of DGX Cloud Lepton.
+
+    LEPTON_WORKSPACE_ID names the workspace and LEPTON_AUTH_TOKEN opens it.
+    """
+
+    platform = "lepton"
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        store: JobStore | None = None,
+    ) -> None:
+        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        self._disconnect: Callable[[], object] | None = None
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The keywords of `create_job` that only this platform has; no credential is needed."""
+        return OPTIONS
+
+    def plan(
+        self,
+        image: str = "",
+        command: str | Sequence[str] = "",
+        gpu_count: int = 1,
+        env_vars: Mapping[str, str] | None = None,
+        inputs: Any = None,
+        outputs: Any = None,
+        **options: Any,
+    ) -> Plan:
+        """Exactly what `create_job` with the same arguments would run. Nothing is created."""
+        options.setdefault("workspace_id", self._lepton.transport.access.workspace)
+        return super().plan(image, command, gpu_count, env_vars, inputs, outputs, **options)
+
+    def list_resource_shapes(self) -> dict[str, dict[str, Any]]:
+        """The sizes of machine that the workspace offers, by an id that does not change."""
+        import uuid
+
+        found = {}
+        for shape in self._lepton.shapes():
+            name = f"{shape['cluster']}/{shape['gpu_type']}"
+            found[str(uuid.uuid5(uuid.NAMESPACE_URL, f"lepton:{name}"))] = shape
+        return found
+
+    def get_volumes(self, node_group_id: str | None = None) -> list[dict[str, str]]:
+        """Shared storage of a node group, or of all: names, paths on the nodes and types."""
+        return self._lepton.volumes(node_group_id)
+
+    def get_storage_permissions(
+        self, volume: str, node_group_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Which folders of a volume jobs may mount, and who may."""
+        return self._lepton.storage_permissions(volume, node_group_id)
+
+    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
+        """Why the job failed, or waits for what will never come; None otherwise."""
+        found = super().get_failure_analysis(job_id)
+        row = self.store.get_job(job_id)
+        if found is not None or row is None or not self._is_mine(row):
+            return found
+        if row["status"] != JobState.PENDING.value or row["phase"] != "submitted":
+            return None
+        from tao_sdk.failures import explain
+
+        try:
+            evidence = self._lepton.stuck(job_ref(row))
+        except BackendUnreachableError:
+            return None  # the job's state says so
+        return None if evidence is None else explain(evidence)
+
+    def close(self) -> None:
+        """Stop watching, close the store and the connections. Jobs go on."""
+        super().close()
+        if self._disconnect is not None:
+            self._disconnect()
+
+    def _make_backend(self) -> LeptonBackend:
+        from tao_sdk.platforms.lepton.access import WorkspaceAccess
+        from tao_sdk.platforms.lepton.backend import LeptonBackend
+
+        _, database = resolve_sdk_state_paths(self._state_file)
+        path = Path(self._given_store.path if self._given_store else database)
+        backend = LeptonBackend(WorkspaceAccess.find(), path.parent / f"{path.stem}.lepton")
+        self._disconnect = weakref.finalize(self, backend.close)
+        return backend
+
+    @property
+    def _lepton(self) -> LeptonBackend:
+        from tao_sdk.platforms.lepton.backend import LeptonBackend
+
+        backend = self.backend
+        assert isinstance(backend, LeptonBackend)  # noqa: S101 - what _make_backend returns
+        return backend

@@ -1,0 +1,97 @@
+"""What a workspace has: node groups, shapes, volumes, pull secrets. Looked at, and kept a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tao_sdk.errors import CredentialError
+from tao_sdk.platforms.lepton import naming
+from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.mounts import Volume
+from tao_sdk.platforms.lepton.shapes import Group, Shape
+
+# For a sweep of many jobs: what it looks at once is good for all of them.
+_GOOD_SECONDS = 60.0
+_T = TypeVar("_T")
+
+
+class Workspace:
+    """Looks at one workspace."""
+
+    def __init__(self, api: LeptonApi) -> None:
+        self._api = api
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    def require(self) -> None:
+        """Raise `CredentialError` unless the workspace is there and knows us."""
+        try:
+            self._keep("info", lambda: self._api.get(""))
+        except ApiError as error:
+            access = self._api.access
+            if error.missing:
+                raise CredentialError(
+                    f"there is no workspace {access.workspace} at {access.origin}: check "
+                    "LEPTON_WORKSPACE_ID (and LEPTON_API_BASE_URL)"
+                ) from error
+            if error.forbidden:
+                raise CredentialError(
+                    f"LEPTON_AUTH_TOKEN is not for workspace {access.workspace}: {error.message}"
+                ) from error
+            raise
+
+    def is_that_of(self, native: Mapping[str, Any]) -> bool:
+        """Was a job given to this workspace?"""
+        return (native["workspace"], native["url"]) == (
+            self._api.access.workspace,
+            self._api.access.url,
+        )
+
+    def groups(self) -> list[Group]:
+        return [Group.parse(found) for found in self._groups()]
+
+    def shapes(self, group: str = "") -> list[Shape]:
+        query = {"node_groups": group} if group else {}
+        found = self._keep(
+            f"shapes {group}",
+            lambda: self._api.get_list(naming.SHAPES, "shapes", purpose="job", **query),
+        )
+        return [Shape.parse(one) for one in found]
+
+    def volumes(self, group: str) -> list[Volume]:
+        """Of one node group."""
+        for found in self._groups():
+            if naming.id_of(found) == group:
+                volumes = naming.part(found, "spec").get("volumes") or ()
+                return [Volume.parse(one) for one in volumes]
+        return []
+
+    def permissions(self, volume: str, group: str) -> list[dict[str, Any]]:
+        """Which folders of a volume may be mounted; [] where nobody says so."""
+        path = naming.below("/storage-permission", volume)
+        query = {"nodegroup_id": group} if group else {}
+        try:
+            return self._keep(
+                f"permissions {volume} {group}",
+                lambda: self._api.get_list(path, "permissions", **query),
+            )
+        except ApiError as error:
+            if error.missing or error.forbidden:
+                return []
+            raise
+
+    def has_pull_secret(self, name: str) -> bool:
+        found = self._api.get_list(naming.PULL_SECRETS)
+        return any(naming.id_of(one) == name for one in found)
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return self._keep("groups", lambda: self._api.get_list(naming.GROUPS))
+
+    def _keep(self, what: str, look: Callable[[], _T]) -> _T:
+        now = time.monotonic()
+        kept = self._kept.get(what)
+        if kept is None or now - kept[0] > _GOOD_SECONDS:
+            kept = self._kept[what] = now, look()
+        found: _T = kept[1]
+        return found

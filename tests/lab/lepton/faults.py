@@ -1,0 +1,61 @@
+"""What can go wrong with a server, to be switched on and off by tests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Faults:
+    """Rates are from 0 to 1; times are seconds."""
+
+    cut: bool = False
+    """Nobody gets an answer."""
+    latency: float = 0.0
+    """Every answer takes up to so long."""
+    busy: float = 0.0
+    """So many requests are answered 429."""
+    retry_after: str = "0"
+    broken: float = 0.0
+    """So many requests are answered 503, but for those that make something."""
+    lost: float = 0.0
+    """So many answers are lost after the deed: the connection ends."""
+    lose_next: list[str] = field(default_factory=list)
+    """The answers to the next requests of these calls ("POST /jobs") are lost."""
+    refuse_next: list[tuple[str, int]] = field(default_factory=list)
+    """The next requests of these calls are refused with that status."""
+    list_lag: float = 0.0
+    """How far lists of jobs are behind."""
+    log_lag: float = 0.0
+    """How far the kept logs are behind."""
+    instead: bytes | None = None
+    """What every answer is instead of what it should be."""
+    live_skips: int = 0
+    """So many lines are missing at the beginning of streams."""
+    page_limit: int = 1000
+    """How long a page can be, whatever is asked for."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)
+
+    def strikes(self, rate: float) -> bool:
+        return bool(rate) and self._dice.random() < rate
+
+    def delay(self) -> float:
+        return self._dice.uniform(0, self.latency) if self.latency else 0.0
+
+    def take(self, call: str) -> int:
+        """The status with which this very request is refused; 0 for none."""
+        for number, (which, status) in enumerate(self.refuse_next):
+            if which == call:
+                del self.refuse_next[number]
+                return status
+        return 0
+
+    def loses(self, call: str) -> bool:
+        if call in self.lose_next:
+            self.lose_next.remove(call)
+            return True
+        return self.strikes(self.lost)

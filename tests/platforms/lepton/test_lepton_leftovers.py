@@ -1,0 +1,253 @@
+"""Nothing doubles, nothing is left, and no secret is anywhere but where it must be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import signal
+import time
+from typing import Any
+
+import pytest
+from lepton_lab import LeptonLab
+
+from lab.lepton import LeptonServer
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.conformance.lab import visible_command_lines
+from tao_sdk.platforms.lepton import LeptonSDK, aftermath, naming
+from tao_sdk.platforms.lepton.access import WorkspaceAccess
+from tao_sdk.platforms.lepton.api import LeptonApi
+from tao_sdk.platforms.lepton.kept import Kept
+
+LONG = 60.0
+CANARIES = {
+    "HF_TOKEN": "canary-hf-21b7c90d",
+    "ACCESS_KEY": "canary-access-77ab01",
+    "SECRET_KEY": "canary-secret-99cd12",
+    "NGC_KEY": "canary-ngc-5e6f7a",
+}
+OWN = "canary-own-variable-3c2b"
+
+
+class TestOnce:
+    def test_an_answer_that_is_lost_makes_one_job(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        server.faults.lose_next = ["POST /usersecrets", "POST /jobs"]
+        server.faults.list_lag = 0.7
+        job = sdk.create_job(**lab.counted_job("true"), env_vars={"TOKEN": "of-this-one-job"})
+        assert job.wait(timeout=LONG).status == "Complete"
+        assert lab.starts_of(job.id) == 1
+        assert len(server.state.jobs) == 1
+        assert server.calls().count("POST /jobs") == 1
+
+    def test_a_job_that_comes_after_all_does_not_stay(
+        self, lab: LeptonLab, server: LeptonServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The list is further behind than anybody waits: it was said that there is no job."""
+        monkeypatch.setenv("LEPTON_SETTLE_SECONDS", "0")
+        server.engine.runs = False
+        server.faults.list_lag = 1.0
+        server.faults.lose_next = ["POST /jobs"]
+        sdk = lab.sdk()
+        with pytest.raises(BackendUnreachableError):
+            sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "without-it-no-start"})
+        [row] = sdk.store.list_jobs()
+        assert (row["phase"], row["status"]) == ("rejected", "Error")
+        assert not server.state.secrets, "without them it cannot start"
+        [late] = server.state.jobs.values()
+        eventually(lambda: time.time() - late.created > 1.0)
+        later = lab.sdk()
+        jobs = later.create_jobs([lab.job("true")] * 3)
+        server.faults.list_lag = 0.0
+        later.get_statuses([job.id for job in jobs])
+        later._lepton._aftermath.finish()
+        assert late.archived, "whoever sees it removes it"
+
+    def test_the_oldest_of_several_is_the_one(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        """Somebody's copy of a job, with its labels, is another job."""
+        job = sdk.create_job(**lab.job("true"))
+        body = json.loads(json.dumps(played.job_of(job.id).body))
+        copy = played.state.add(body)
+        copy.turn("Failed")
+        assert not sdk.get_job_status(job.id).terminal
+
+
+class TestSweep:
+    def sweep(self, lab: LeptonLab, **keywords: Any) -> None:
+        kept = Kept(lab.folder / "state.lepton")
+        aftermath.sweep(LeptonApi(WorkspaceAccess.find()), kept, **keywords)
+
+    def test_secrets_of_ended_jobs_go_and_others_stay(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        played.state.secrets["SOMEBODY_ELSES"] = "x"
+        jobs = [
+            sdk.create_job(**lab.job("true"), env_vars={"TOKEN": f"token-{state}-long-enough"})
+            for state in ("Running", "Completed", "Failed", "Stopped", "Queueing")
+        ]
+        for job, state in zip(
+            jobs, ("Running", "Completed", "Failed", "Stopped", "Queueing"), strict=True
+        ):
+            played.job_of(job.id).turn(state)
+        self.sweep(lab)
+        left = {one.job for name in played.state.secrets if (one := naming.parse_secret(name))}
+        assert left == {jobs[n].id.replace("-", "") for n in (0, 3, 4)}
+        assert "SOMEBODY_ELSES" in played.state.secrets
+
+    def test_secrets_without_a_job_go_once_they_are_old(
+        self, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        now = int(time.time())
+        new = str(naming.SecretName("a" * 32, now - 60, "TOKEN"))
+        old = str(naming.SecretName("b" * 32, now - 7200, "TOKEN"))
+        played.state.secrets |= {new: "x", old: "y"}
+        self.sweep(lab)
+        assert list(played.state.secrets) == [new]
+
+    def test_what_a_killed_observer_left_is_found_by_the_next(
+        self, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        source = (
+            "import json, os, signal, sys\n"
+            "from tao_sdk.platforms.lepton.aftermath import Aftermath\n"
+            "Aftermath._do = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "sdk.list_jobs()\n"
+            "job = sdk.create_job(**json.loads(sys.argv[1]), env_vars={'TOKEN': 'of-the-killed'})\n"
+            "print(job.id, flush=True)\n"
+            "job.wait(timeout=60)\n"
+            "signal.pause()"
+        )
+        child = lab.start_python(source, json.dumps(lab.job("true")))
+        child.communicate(timeout=60)
+        assert child.returncode == -signal.SIGKILL
+        assert server.state.secrets
+        eventually(lambda: all(job.completed for job in server.state.jobs.values()))
+        with lab.sdk() as sdk:
+            sdk.get_statuses([job.id for job in sdk.list_jobs()])
+            sdk._lepton._observer.observe([])
+        assert not server.state.secrets
+
+    def test_a_program_that_ends_does_not_wait_for_a_server_that_is_away(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        jobs = sdk.create_jobs([{**lab.job("true"), "env_vars": {"TOKEN": "kept-for-now"}}] * 5)
+        for job in jobs:
+            played.job_of(job.id).turn("Completed")
+        cleaner = sdk._lepton._aftermath
+        refused = len(played.requests)
+        with played.cut():
+            for job in jobs:
+                cleaner.clean(list(played.state.secrets), played.job_of(job.id).id)
+            cleaner.finish()
+        assert len(played.requests) - refused <= 6
+        assert len(played.state.secrets) == 5, "whoever looks next removes them"
+
+
+class TestSecrecy:
+    @pytest.fixture
+    def watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in CANARIES.items():
+            monkeypatch.setenv(name, value)
+
+    @pytest.mark.usefixtures("watched")
+    def test_canaries(
+        self, lab: LeptonLab, server: LeptonServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        with lab.sdk() as sdk:
+            asked = {**lab.job("echo up; sleep 600"), "image": "nvcr.io/nvidia/tao:7"}
+            job = sdk.create_job(**asked, env_vars={"MINE": OWN})
+            eventually(lambda: "up" in sdk.get_job_logs(job.id))
+            texts = {
+                "command lines": visible_command_lines(),
+                "requests": server.readable(),
+                "jobs": json.dumps([one.describe() for one in server.state.jobs.values()]),
+            }
+            assert job.cancel()
+            failing = sdk.create_job(**lab.job('echo "$MINE"; exit 3'), env_vars={"MINE": OWN})
+            failing.wait(timeout=LONG)
+            texts["explanation"] = json.dumps(failing.explain())
+        texts["our log"] = caplog.text
+        for path in (path for path in lab.folder.rglob("*") if path.is_file()):
+            texts[str(path)] = path.read_bytes().decode("utf-8", "replace")
+        found = [
+            f"{canary} in {where}"
+            for where, text in texts.items()
+            for canary in (*CANARIES.values(), OWN)
+            if canary in text
+        ]
+        assert found == []
+        sent = [one for one in server.requests if OWN in one["body"]]
+        assert {(one["method"], one["path"]) for one in sent} == {("POST", "/usersecrets")}
+        assert not server.state.secrets, "removed after the end"
+
+    @pytest.mark.usefixtures("watched")
+    def test_another_process_quotes_nothing_that_may_be_secret(
+        self, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        script = 'echo "it is $MINE"; exit 3'
+        job_id = lab.run_python(
+            "import json, sys\n"
+            "print(sdk.create_job(**json.loads(sys.argv[1]), env_vars={'MINE': sys.argv[2]}).id)",
+            json.dumps(lab.job(script)),
+            OWN,
+        ).strip()
+        sdk = lab.sdk()
+        assert sdk.wait(job_id, timeout=LONG).status == "Error"
+        analysis = sdk.get_failure_analysis(job_id)
+        assert analysis is not None
+        assert analysis["exit_code"] == 3
+        assert OWN not in json.dumps(analysis)
+
+
+_ENDINGS = ("true", "exit 3", "kill -9 $PPID; sleep 9", "sleep 600", "trap '' TERM; sleep 600")
+
+
+def test_fifty_jobs_of_every_ending_leave_nothing(
+    lab: LeptonLab, server: LeptonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients are killed as well, at any moment; then another process looks."""
+    monkeypatch.setenv("HF_TOKEN", "canary-of-the-fifty")
+    server.engine.grace = 0.3
+    server.faults.busy = 0.05
+    dice = random.Random(50)
+    killed = (
+        "import json, os, signal, sys, threading\n"
+        "threading.Timer(float(sys.argv[2]), os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
+        "print('ready', flush=True)\n"
+        "for asked in json.loads(sys.argv[1]):\n"
+        "    sdk.create_job(**asked)\n"
+        "signal.pause()"
+    )
+    children = []
+    for _ in range(5):
+        asked = [lab.counted_job(script) for script in _ENDINGS]
+        after = str(dice.uniform(0.05, 1.2))
+        children.append(lab.start_python(killed, json.dumps(asked), after))
+    for child in children:
+        child.communicate(timeout=60)
+    with lab.sdk() as sdk:
+        jobs = sdk.create_jobs([lab.counted_job(script) for script in _ENDINGS * 5])
+        sdk.reconcile()
+        assert len(jobs) == 25
+        for job in sdk.list_jobs():
+            eventually(lambda job=job: sdk.get_job_status(job.id).status != "Pending")
+        for job in sdk.list_jobs():
+            if not job.terminal:
+                eventually(lambda job=job: sdk.cancel_job(job.id))
+        statuses = {job.id: sdk.get_job_status(job.id) for job in sdk.list_jobs()}
+        assert all(status.terminal for status in statuses.values())
+        rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
+    with lab.sdk() as sdk:  # the next process sweeps
+        sdk._lepton._observer.observe([])
+    assert not server.state.secrets
+    alive = [job for job in server.state.jobs.values() if not job.archived]
+    assert {job.state for job in alive} <= {"Completed", "Failed"}
+    known = {job_id for job_id, row in rows.items() if row["phase"] == "submitted"}
+    assert {job.labels["tao-sdk-job-id"] for job in server.state.jobs.values()} == known
+    assert all(lab.starts_of(job_id) <= 1 for job_id in rows)
