@@ -33,6 +33,15 @@ def copy_results(
     Raises, with what was copied so far in place, when the disk is full, or when another pull
     writes to the same destination.
     """
+    complete = True
+    for outcome in _copy(source, plan, advance):
+        complete = complete and not outcome.state.incomplete
+        yield outcome
+    if complete and plan.whole:
+        source.all_fetched()
+
+
+def _copy(source: ResultSource, plan: PullPlan, advance: Advance) -> Iterator[Outcome]:
     _refuse_too_little_space(plan)
     for entry in plan.unfit:
         yield Outcome(entry.path, State.SKIPPED, message=entry.problem)

@@ -104,6 +104,9 @@ class LocalResults:
                 advance(len(block))
         return written, digest.hexdigest() if digests else ""
 
+    def all_fetched(self) -> None:
+        """It stays where it is."""
+
     def holds(self, folder: Path) -> bool:
         return folder.resolve().is_relative_to(self._root)
 

@@ -52,6 +52,8 @@ class PullPlan:
     unfit: tuple[Entry, ...]
     unreadable: tuple[Entry, ...]
     verify: bool = False
+    whole: bool = False
+    """Nothing was left out by choice."""
 
     @property
     def bytes_to_copy(self) -> int:
@@ -94,6 +96,7 @@ def plan_pull(
             entry for entry in _of_kind(found, Kind.UNREADABLE) if not wanted.refuses(entry.path)
         ),
         verify=verify,
+        whole=wanted == Selection(),
     )
 
 

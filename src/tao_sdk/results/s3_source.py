@@ -116,6 +116,9 @@ class S3Results:
         except OSError:
             return False  # whatever it is, copying meets it again and can report it
 
+    def all_fetched(self) -> None:
+        """It stays where it is."""
+
     def holds(self, folder: Path) -> bool:  # noqa: ARG002 - a store is no folder
         return False
 

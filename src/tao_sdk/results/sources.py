@@ -92,6 +92,10 @@ class ResultSource(Protocol):
         """Whether that folder of this machine lies in the results themselves."""
         ...
 
+    def all_fetched(self) -> None:
+        """Be told that everything has been fetched, and lies where it was wanted."""
+        ...
+
 
 def open_results(results_dir: str, local_results_dir: str) -> ResultSource:
     """The results of a job by the two addresses that its record has."""

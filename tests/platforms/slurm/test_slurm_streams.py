@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.slurm.remote import Call, call
-from tao_sdk.platforms.slurm.streams import AnswerStream, CutOffError, started
 
 
 @pytest.fixture

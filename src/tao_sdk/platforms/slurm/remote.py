@@ -1,104 +1,12 @@
-"""Programs for the login host, and what they answer: pure.
-
-A program is portable shell (`programs/`). Its variables are assigned before it, quoted; a table or
-an archive may follow it on its input. It answers in sections, each introduced by a line with a
-word that was made up for this one call, so that noise of login scripts can be told apart; and a
-last one says that the answer is whole.
-"""
+"""Programs for the login host."""
 
 from __future__ import annotations
 
-import functools
-import secrets
-import shlex
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-_PROGRAMS = Path(__file__).parent / "programs"
-END = "end-of-answer"
-"""The name of the last section, which says that the answer is whole."""
-_NEXT = "next-program"
-Asked = tuple[str, Mapping[str, str]]
-"""A program by name, and its variables."""
+from tao_sdk.platforms.remote.framing import Call, Programs, Section, by_program, table
 
+__all__ = ["Call", "Section", "by_program", "call", "table"]
 
-class Section(NamedTuple):
-    """A part of an answer: its name, what was said beside the name, and its text."""
-
-    name: str
-    words: str
-    data: bytes
-
-    @property
-    def text(self) -> str:
-        return self.data.decode("utf-8", "replace")
-
-
-class Call(NamedTuple):
-    """A program, ready to be sent."""
-
-    nonce: str
-    source: bytes
-
-    @property
-    def command(self) -> str:
-        """What the login shell is told, whichever shell it is: read the program, then run it.
-
-        `head` takes exactly so many bytes; the rest of the input is the program's own.
-        """
-        return f"exec /bin/sh -c 'eval \"$(head -c {len(self.source)})\"'"
-
-    @property
-    def mark(self) -> bytes:
-        """What every section begins with."""
-        return f"\n@{self.nonce} ".encode()
-
-    def sections(self, answer: bytes) -> list[Section] | None:
-        """The answer in parts; None when it is not whole."""
-        parts = (b"\n" + answer).split(self.mark)[1:]
-        found = []
-        for part in parts:
-            head, _, data = part.partition(b"\n")
-            name, _, words = head.decode("utf-8", "replace").partition(" ")
-            found.append(Section(name, words, data))
-        if not found or found[0].name != "begin" or found[-1].name != END:
-            return None
-        return found[1:-1]
-
-
-def call(*asked: Asked) -> Call:
-    """Programs of ours with their variables, one after the other in one round trip."""
-    nonce = secrets.token_hex(8)
-    # Each in a shell of its own, so that a program may stop early and the rest is said all the
-    # same.
-    runs = f"mark {_NEXT}\n".join(
-        f"(\n{_assigned(variables)}{_read(program)}\n)\n" for program, variables in asked
-    )
-    source = f"{_assigned({'nonce': nonce})}{_read('prelude')}{runs}mark {END}\n"
-    return Call(nonce, source.encode())
-
-
-def by_program(sections: Iterable[Section]) -> list[list[Section]]:
-    """The sections of each of the programs that were asked together."""
-    answers: list[list[Section]] = [[]]
-    for section in sections:
-        if section.name == _NEXT:
-            answers.append([])
-        else:
-            answers[-1].append(section)
-    return answers
-
-
-def _assigned(variables: Mapping[str, str]) -> str:
-    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
-
-
-def table(rows: Iterable[Iterable[str]]) -> bytes:
-    """Rows for a program's input; no value may hold white space."""
-    return "".join(" ".join(row) + "\n" for row in rows).encode()
-
-
-@functools.cache
-def _read(name: str) -> str:
-    return (_PROGRAMS / f"{name}.sh").read_text(encoding="utf-8")
+call = Programs(Path(__file__).parent / "programs").call
+"""Programs of ours with their variables, one after the other in one round trip."""

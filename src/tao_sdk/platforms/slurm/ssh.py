@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.slurm.remote import Call, Section, by_program, call
-from tao_sdk.platforms.slurm.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.ssh_control import control_folder, control_path
 
 _KEEP_SESSION_SECONDS = 600

@@ -7,10 +7,10 @@ import os
 import selectors
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, cast
 
-from tao_sdk.platforms.slurm.remote import END, Call
+from tao_sdk.platforms.remote.framing import END, Call
 
 _BLOCK = 1024 * 1024
 _END_SECONDS = 10.0
@@ -64,7 +64,7 @@ class AnswerStream:
 
 
 class RunningProgram:
-    """A started `ssh` whose answer is read as it comes."""
+    """A started program whose answer is read as it comes."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], output: IO[bytes], said: IO[bytes], idle: float
@@ -101,13 +101,15 @@ class RunningProgram:
 
 
 @contextlib.contextmanager
-def started(words: Sequence[str], source: bytes, idle: float) -> Iterator[RunningProgram]:
-    """An `ssh` with that input, stopped at the end; to be silent for `idle` seconds is an error."""
+def started(
+    words: Sequence[str], source: bytes, idle: float, env: Mapping[str, str] | None = None
+) -> Iterator[RunningProgram]:
+    """A program with that input, stopped at the end; silence of `idle` seconds is an error."""
     # Files, not pipes: nobody is there to fill the one and to empty the other meanwhile.
     with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as said:
         sent.write(source)
         sent.seek(0)
-        process = subprocess.Popen(words, stdin=sent, stdout=subprocess.PIPE, stderr=said)
+        process = subprocess.Popen(words, stdin=sent, stdout=subprocess.PIPE, stderr=said, env=env)
         with cast("IO[bytes]", process.stdout) as output:
             running = RunningProgram(process, output, said, idle)
             try:

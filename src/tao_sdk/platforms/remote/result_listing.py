@@ -1,4 +1,4 @@
-"""What the login host says about entries of results, read into entries: pure."""
+"""What a machine says about entries of results, read into entries: pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = 6
 # find's letters; "x" is ours, for what its reader has no right to.
 _KINDS = {b"f": Kind.FILE, b"d": Kind.FOLDER, b"l": Kind.LINK, b"x": Kind.UNREADABLE}
 _PROBLEMS = {
-    Kind.UNREADABLE: "Permission denied on the cluster",
+    Kind.UNREADABLE: "Permission denied there",
     Kind.UNFIT: "neither a file nor a folder",
 }
 

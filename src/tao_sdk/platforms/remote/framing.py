@@ -1,0 +1,116 @@
+"""Programs for a machine that is reached through a shell, and what they answer: pure.
+
+A program is portable shell (`programs/`). Its variables are assigned before it, quoted; a table or
+an archive may follow it on its input. It answers in sections, each introduced by a line with a
+word that was made up for this one call, so that noise of login scripts can be told apart; and a
+last one says that the answer is whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_SHARED = Path(__file__).parent / "programs"
+END = "end-of-answer"
+"""The name of the last section, which says that the answer is whole."""
+_NEXT = "next-program"
+Asked = tuple[str, Mapping[str, str]]
+"""A program by name, and its variables."""
+
+
+class Section(NamedTuple):
+    """A part of an answer: its name, what was said beside the name, and its text."""
+
+    name: str
+    words: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+class Call(NamedTuple):
+    """A program, ready to be sent."""
+
+    nonce: str
+    source: bytes
+
+    @property
+    def command(self) -> str:
+        """What the login shell is told, whichever shell it is: read the program, then run it.
+
+        `head` takes exactly so many bytes; the rest of the input is the program's own.
+        """
+        return f"exec /bin/sh -c 'eval \"$(head -c {len(self.source)})\"'"
+
+    @property
+    def mark(self) -> bytes:
+        """What every section begins with."""
+        return f"\n@{self.nonce} ".encode()
+
+    def sections(self, answer: bytes) -> list[Section] | None:
+        """The answer in parts; None when it is not whole."""
+        parts = (b"\n" + answer).split(self.mark)[1:]
+        found = []
+        for part in parts:
+            head, _, data = part.partition(b"\n")
+            name, _, words = head.decode("utf-8", "replace").partition(" ")
+            found.append(Section(name, words, data))
+        if not found or found[0].name != "begin" or found[-1].name != END:
+            return None
+        return found[1:-1]
+
+
+class Programs:
+    """The programs of a platform: those in its folder, and those that platforms share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def call(self, *asked: Asked) -> Call:
+        """Programs with their variables, one after the other in one round trip."""
+        nonce = secrets.token_hex(8)
+        # Each in a shell of its own, so that a program may stop early and the rest is said all
+        # the same.
+        runs = f"mark {_NEXT}\n".join(
+            f"(\n{assigned(variables)}{self.read(program)}\n)\n" for program, variables in asked
+        )
+        source = f"{assigned({'nonce': nonce})}{self.read('prelude')}{runs}mark {END}\n"
+        return Call(nonce, source.encode())
+
+    def read(self, name: str) -> str:
+        """The text of a program."""
+        own = self._folder / f"{name}.sh"
+        return _read(own if own.exists() else _SHARED / f"{name}.sh")
+
+
+def by_program(sections: Iterable[Section]) -> list[list[Section]]:
+    """The sections of each of the programs that were asked together."""
+    answers: list[list[Section]] = [[]]
+    for section in sections:
+        if section.name == _NEXT:
+            answers.append([])
+        else:
+            answers[-1].append(section)
+    return answers
+
+
+def assigned(variables: Mapping[str, str]) -> str:
+    """Assignments of a shell, quoted."""
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+def table(rows: Iterable[Iterable[str]]) -> bytes:
+    """Rows for a program's input; no value may hold white space."""
+    return "".join(" ".join(row) + "\n" for row in rows).encode()
+
+
+@functools.cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
