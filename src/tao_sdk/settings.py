@@ -206,10 +206,12 @@ _TABLE = (
     # -- Brev and Lepton
     Setting(
         "BREV_API_TOKEN",
-        "token with which the brev program logs in; optional where it is logged in",
+        "API key of Brev (bak-...), handed to its program; without one its own login is used",
         secret=True,
-        obtain="the Brev console's settings, or run `brev login` once",
+        obtain="Brev console, account settings, API keys; or run: brev login",
     ),
+    Setting("BREV_READY_SECONDS", "how long a new instance may take to be ready", "600"),
+    Setting("BREV_REUSE_SECONDS", "how long one that is there may take to answer", "30"),
     Setting(
         "LEPTON_WORKSPACE_ID",
         "workspace of DGX Cloud Lepton",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from test_cli_terminal import ESCAPE, at_terminal
 from tao_sdk import JobStore
 from tao_sdk.cli.checks.installation import EXTRAS
 from tao_sdk.job_store import NewJob
+from tao_sdk.platforms.brev.ledger import KEPT, UNWANTED, Entry, ledger_of
 
 CANARY = "canary-51f9c0"
 
@@ -249,3 +251,30 @@ def test_at_a_terminal_it_fits(cli: Cli, columns: int) -> None:
     seen = at_terminal(cli, "doctor", columns=columns)
     assert "\x1b[32m" in seen
     assert max(len(line) for line in ESCAPE.sub("", seen).splitlines()) <= columns
+
+
+# ---------------------------------------------------------------- rented instances
+
+
+def test_instances_that_nobody_uses(cli: Cli, tmp_path: Path) -> None:
+    """Each with its age, its cost, and the command that deletes it; nothing is contacted."""
+    cli("--state", "mine.json", "run", "--no-watch", "--gpus", "0", "--", "true")
+    store = next(tmp_path.rglob("mine*.db"))
+    ledger = ledger_of(store)
+    day = time.time() - 24 * 3600
+    ledger.order(Entry("tao-00000001", "no-such-job", "g5.xlarge", 1.5, day))
+    ledger.order(Entry("tao-00000002", "j", "g5.xlarge", 1.5, day, state=KEPT, why="keep=True"))
+    ledger.order(Entry("tao-00000003", "j", "g5.xlarge", None, day, state=UNWANTED, why="401"))
+    state = ("--state", "mine.json")
+    [orphan] = _check(cli, "tao-00000001", *state, code=1)
+    assert orphan["level"] == "problem"
+    assert "24.0 hours old, $1.50 an hour, about $36.00 so far" in orphan["text"]
+    assert orphan["todo"] == "brev delete tao-00000001"
+    [kept] = _check(cli, "tao-00000002", *state, code=1)
+    assert (kept["level"], "keep=True" in kept["text"]) == ("note", True)
+    [stuck] = _check(cli, "tao-00000003", *state, code=1)
+    assert (stuck["level"], "401" in stuck["text"]) == ("problem", True)
+
+
+def test_no_instances(cli: Cli) -> None:
+    assert _check(cli, "instances")[0]["text"] == "none of ours"

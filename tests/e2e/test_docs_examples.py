@@ -3,9 +3,9 @@
 The blocks of a page run in their order, in one folder and with one job store: `python` blocks in
 one namespace, `console` blocks (lines that begin with `$`) in a shell at a terminal. The lines
 below a command, and an `output` block below a `python` block, are compared with what comes out;
-ids, times and process numbers may differ, and a line `...` stands for any lines. The page about
-SLURM runs on a cluster of the lab, as does the one about Kubernetes; the one about Lepton in a
-played workspace. That no block is overlooked is
+ids, times and process numbers may differ, and a line `...` stands for any lines. The pages about
+SLURM, Kubernetes and Brev run on clusters and clouds of the lab, the one about Lepton in a played
+workspace. That no block is overlooked is
 tested in tests/unit/test_docs.py.
 """
 
@@ -26,6 +26,9 @@ from typing import Any
 import pytest
 
 import tao_sdk
+from lab.brev import brev_cloud
+from lab.docker import shared_engine
+from lab.docker.images import BUSYBOX
 from lab.docker.packages import cache
 from lab.kubernetes import ADMIN, WITH_NODES, KubernetesLab
 from lab.kubernetes import shared_cluster as shared_kubernetes
@@ -48,6 +51,7 @@ SOURCE = Path(tao_sdk.__file__).parents[1]
 SLURM_PAGE = ROOT / "docs" / "how-to" / "slurm.md"
 # The programs of the lab are built once, and lie in the cache of whoever runs the tests.
 CACHE = cache().parent
+BREV_PAGE = ROOT / "docs" / "how-to" / "brev.md"
 LAUNCH_PAGE = ROOT / "docs" / "how-to" / "launch.md"
 KUBERNETES_PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 LEPTON_PAGE = ROOT / "docs" / "how-to" / "lepton.md"
@@ -107,6 +111,14 @@ def places(
         with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as space:
             monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig(ADMIN)))
             yield {"/home/you": str(home), IMAGE: TRAINER}
+            end_all_jobs(tmp_path)
+        return
+    if page == BREV_PAGE:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
+        with shared_engine() as engine, brev_cloud(engine) as cloud:
+            cloud.make("my-box")
+            monkeypatch.setenv("PATH", f"{cloud.folder / 'bin'}:{os.environ['PATH']}")
+            yield {"/home/you": str(home), "/home/ubuntu": str(cloud.folder), IMAGE: BUSYBOX}
             end_all_jobs(tmp_path)
         return
     if page == LEPTON_PAGE:

@@ -28,11 +28,10 @@ from tao_sdk.watcher import Watcher
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = "tests/unit/test_lessons.py"
 KUBERNETES = "tests/platforms/kubernetes"
+BREV = "tests/platforms/brev"
 
 # Work to come, and the module that will show that it is there.
-TO_COME = {
-    "brev": "tao_sdk.platforms.brev",
-}
+TO_COME: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,6 @@ LESSONS = {
             f"{HERE}::test_inputs_and_outputs_are_keywords_everywhere",
             "tests/runner/test_entrypoint_local.py::test_inputs_come_and_outputs_are_on_the_mount",
         ),
-        ("brev",),
     ),
     "F11": Lesson(
         "no TTL, no resources; a deleted Job is Pending for ever",
@@ -217,7 +215,10 @@ LESSONS = {
             f"{KUBERNETES}/test_kubernetes_jobs.py::TestTruth::test_a_job_that_somebody_deleted",
         ),
     ),
-    "F12": Lesson("gpu_count is ignored on Brev", (), ("brev",)),
+    "F12": Lesson(
+        "gpu_count is ignored on Brev",
+        (f"{BREV}/test_brev_mishaps.py::TestContainers::test_gpus_are_given_out_one_by_one",),
+    ),
     "F13": Lesson(
         "checkpoints are listed one level deep, as bare names, or not at all",
         (

@@ -17,7 +17,6 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.slurm.remote import Section
 from tao_sdk.preflight import PreflightRequest, host_setup, json_records
 from tao_sdk.preflight.arguments import read_batches, read_gigabytes, read_lists, read_paths
-from tao_sdk.preflight.brev import parse_instances
 from tao_sdk.preflight.checks import Check
 from tao_sdk.preflight.gpus import GpuFacts, gpu_checks, occupancy, parse_gpus
 from tao_sdk.preflight.host_gpus import restrict_facts
@@ -360,16 +359,6 @@ def test_gpus_of_partitions(
     found = gres_check(told)
     assert found.status == status
     assert says in found.message
-
-
-def test_both_shapes_of_brev() -> None:
-    one = [{"name": "a", "status": "RUNNING"}]
-    expected = {"a": "RUNNING"}
-    assert parse_instances(json.dumps(one)) == expected
-    assert parse_instances(json.dumps({"workspaces": one})) == expected
-    assert parse_instances('{"workspaces": null}') == {}
-    assert parse_instances("[1]") is None
-    assert parse_instances("no") is None
 
 
 def test_the_program_that_remedies_name_is_in_the_bank() -> None:

@@ -13,6 +13,7 @@ from tao_sdk.cli import exit_codes
 from tao_sdk.cli.checks.credentials import check_credentials, check_settings
 from tao_sdk.cli.checks.findings import Finding, Level, problem
 from tao_sdk.cli.checks.installation import check_extras, check_installation
+from tao_sdk.cli.checks.instances import check_instances
 from tao_sdk.cli.checks.machine import check_gpus, check_orphans, check_programs
 from tao_sdk.cli.checks.state import check_state
 from tao_sdk.cli.help_text import examples
@@ -66,6 +67,7 @@ def _checks(place: Place) -> Iterable[tuple[str, Callable[[], Iterator[Finding]]
         ("state", partial(check_state, place)),
         ("GPUs of this machine", check_gpus),
         ("jobs of this machine", partial(check_orphans, place)),
+        ("rented instances", partial(check_instances, place)),
         ("programs", check_programs),
     )
 

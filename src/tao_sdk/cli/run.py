@@ -77,7 +77,10 @@ def command(
 def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) -> FoundJob:
     for warning in plan.warnings:
         session.out.note(warning)
-    sdk.submit(plan)
+    from tao_sdk.cli.submission_feed import told_meanwhile  # brings logging
+
+    with told_meanwhile(session.out):
+        sdk.submit(plan)
     if watched:
         have_it_watched(session)
     return FoundJob(session.place, session.place.store.find_job(plan.job_id))

@@ -26,6 +26,7 @@ _BUILT_IN = {
     "docker": "tao_sdk.platforms.docker.sdk:DockerSDK",
     "slurm": "tao_sdk.platforms.slurm.sdk:SlurmSDK",
     "kubernetes": "tao_sdk.platforms.kubernetes.sdk:KubernetesSDK",
+    "brev": "tao_sdk.platforms.brev.sdk:BrevSDK",
     "lepton": "tao_sdk.platforms.lepton.sdk:LeptonSDK",
 }
 # Other names for the same platforms.

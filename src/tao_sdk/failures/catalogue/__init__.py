@@ -11,6 +11,7 @@ from tao_sdk.failures.catalogue import (
     gpu,
     hub,
     image,
+    instances,
     memory,
     network,
     python,
@@ -34,6 +35,7 @@ FAMILIES: dict[str, ModuleType] = {
     "Credentials and hubs": hub,
     "Staging and delivery": staging,
     "Schedulers": scheduler,
+    "Rented instances": instances,
     "How it ended": endings,
 }
 

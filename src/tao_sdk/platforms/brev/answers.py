@@ -1,0 +1,169 @@
+"""What the `brev` program says, read into plain facts: pure.
+
+Its JSON has had several shapes: lists of instances as a list, or as an object with `workspaces`;
+offers with `gpu` and `gpuCount`, or with `gpu_name` and `gpu_count`. All of them are understood.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_VERSION = re.compile(r"\bv?(\d+)\.(\d+)\.(\d+)\b")
+_RUNNING = ("running", "ready")
+_GOING = ("deleting", "terminating", "terminated", "deleted")
+_FAILED = ("failure", "failed", "error", "unhealthy")
+_STOPPED = ("stopped", "stopping")
+
+
+class Instance(NamedTuple):
+    """One line of `brev ls`."""
+
+    name: str
+    status: str
+    id: str = ""
+    type: str = ""
+    gpu: str = ""
+
+    @property
+    def running(self) -> bool:
+        return self.status.lower() in _RUNNING
+
+    @property
+    def going(self) -> bool:
+        """It is being deleted, or has been."""
+        return self.status.lower() in _GOING
+
+    @property
+    def failed(self) -> bool:
+        return self.status.lower() in _FAILED
+
+    @property
+    def stopped(self) -> bool:
+        return self.status.lower() in _STOPPED
+
+
+class Offer(NamedTuple):
+    """A type of instance that can be had."""
+
+    type: str
+    gpu: str = ""
+    gpus: int = 0
+    price: float | None = None
+    """For an hour, in dollars; None where it was not said."""
+    provider: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.gpus} x {self.gpu}" if self.gpus else "no GPU"
+        return f"{self.type} ({what}, {cost(self.price)})"
+
+
+class NotUnderstoodError(ValueError):
+    """The answer has no shape that we know."""
+
+
+def cost(price: float | None) -> str:
+    """A price for people."""
+    return "price not known" if price is None else f"${price:.2f} an hour"
+
+
+def parse_instances(text: str) -> list[Instance]:
+    """`brev ls --json`."""
+    rows = _json(text)
+    if isinstance(rows, dict):
+        if "workspaces" not in rows:
+            raise NotUnderstoodError("an object without `workspaces`")
+        rows = rows["workspaces"]
+    return [
+        Instance(
+            name=str(row.get("name", "")),
+            status=str(row.get("status", "")),
+            id=str(row.get("id", "")),
+            type=str(row.get("instance_type") or row.get("instanceType") or ""),
+            gpu=str(row.get("gpu") or ""),
+        )
+        for row in _rows(rows)
+    ]
+
+
+def parse_offers(text: str) -> list[Offer]:
+    """`brev search --json`, in the order in which they are offered."""
+    found = []
+    for row in _rows(_json(text)):
+        price = row.get("price_per_hour", row.get("price"))
+        found.append(
+            Offer(
+                type=str(row.get("type", "")),
+                gpu=str(row.get("gpu_name") or row.get("gpu") or ""),
+                gpus=int(row.get("gpu_count", row.get("gpuCount")) or 0),
+                price=float(price) if isinstance(price, (int, float)) and price > 0 else None,
+                provider=str(row.get("provider") or ""),
+            )
+        )
+    return [offer for offer in found if offer.type]
+
+
+def parse_version(text: str) -> tuple[int, int, int] | None:
+    """`brev --version`; None where no number is in it."""
+    match = _VERSION.search(text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def parse_flags(text: str) -> frozenset[str]:
+    """The flags that a `--help` names."""
+    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", text))
+
+
+# What the program, or Brev behind it, says when nobody is logged in. "EOF" is its question "would
+# you like to log in?", which nobody answers here.
+_NO_LOGIN = re.compile(
+    r"\b401\b|unauthori[sz]ed|logged out|not logged in|log in\?|\bErrorForbidden\b|\b403\b|"
+    r"(?m:^|: )EOF\b|refresh token",
+    re.IGNORECASE,
+)
+_NO_CAPACITY = re.compile(
+    r"capacity|insufficient|out of stock|not available|unavailable|quota|no instances? (types? )?"
+    r"(match|available)|could only create 0",
+    re.IGNORECASE,
+)
+_NO_SUCH = re.compile(
+    r"not found|no (such )?(workspace|instance|dev environment)|does not exist|could not find",
+    re.IGNORECASE,
+)
+_TAKEN = re.compile(r"already (exists|in use|taken)|duplicate", re.IGNORECASE)
+
+
+def says_no_login(complaint: str) -> bool:
+    return bool(_NO_LOGIN.search(complaint))
+
+
+def says_no_capacity(complaint: str) -> bool:
+    return bool(_NO_CAPACITY.search(complaint))
+
+
+def says_no_such_instance(complaint: str) -> bool:
+    return bool(_NO_SUCH.search(complaint))
+
+
+def says_name_taken(complaint: str) -> bool:
+    return bool(_TAKEN.search(complaint))
+
+
+def _json(text: str) -> Any:
+    """The document in the answer; lines before it (a note about a new version, say) are passed."""
+    for start in (0, *(match.start() for match in re.finditer(r"(?m)^[\[{]", text))):
+        try:
+            return json.loads(text[start:])
+        except ValueError:
+            continue
+    raise NotUnderstoodError("no JSON")
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []  # how the program writes an empty list
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise NotUnderstoodError("not a list of objects")
+    return value

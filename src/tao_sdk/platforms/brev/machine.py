@@ -1,0 +1,122 @@
+"""One instance, and programs that run on it.
+
+`brev exec` is ssh with a command as an argument, and without input. So a program is the argument; a
+small input of it, which nobody minds being read, goes along; a large or secret one is copied there
+first, as a private file. Nobody must mind either if a program runs twice: `brev exec` repeats what
+has failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.brev.cli import BrevCli, RefusedError
+from tao_sdk.platforms.remote.framing import Call, Programs, Section
+from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError
+
+PROGRAMS = Programs(Path(__file__).parent / "programs")
+BASE = ".tao-sdk"
+"""Our folder on an instance, in the home of its user."""
+
+_SECONDS = 60.0
+# One argument of a program has at most 128 KiB, quoting and all.
+_LARGEST_INLINE = 40_000
+# Every program may run twice, so one whose answer did not come is simply sent again.
+_PAUSES = (0.2, 0.5, 1.0)
+
+
+class Machine:
+    """An instance that is running."""
+
+    def __init__(self, cli: BrevCli, name: str, outgoing: Path) -> None:
+        """`outgoing` is a private folder for what is on its way there."""
+        self._cli = cli
+        self.name = name
+        self._outgoing = outgoing
+
+    def run(
+        self,
+        program: str,
+        variables: Mapping[str, str] | None = None,
+        payload: bytes = b"",
+        *,
+        seconds: float = _SECONDS,
+    ) -> list[Section]:
+        """Run a program of ours; its answer in sections.
+
+        `BackendUnreachableError` means that no whole answer came; it may have run all the same.
+        """
+        place = self._place_for(payload)
+        for pause in (*_PAUSES, None):
+            sent = PROGRAMS.call((program, variables or {}))
+            command = _command(sent, payload, place)
+            said = self._cli.execute(self.name, command, seconds, f"exec {program}")
+            sections = sent.sections(said.out)
+            if sections is not None:
+                return sections
+            if pause is not None:
+                time.sleep(pause)
+        raise BackendUnreachableError(f"instance {self.name}: {said.last_words}")
+
+    @contextlib.contextmanager
+    def stream(
+        self, program: str, variables: Mapping[str, str] | None = None, payload: bytes = b""
+    ) -> Iterator[AnswerStream]:
+        """Run a program of ours whose answer is read as it comes, in little memory."""
+        sent = PROGRAMS.call((program, variables or {}))
+        place = self._place_for(payload)
+        command = _command(sent, payload, place)
+        with self._cli.executing(self.name, command, _SECONDS, f"exec {program}") as running:
+            answer = AnswerStream(sent, running.read)
+            try:
+                answer.next_section()
+                yield answer
+            except CutOffError as error:
+                running.stop()
+                told = running.complaint().strip().splitlines() or [str(error)]
+                raise BackendUnreachableError(
+                    f"instance {self.name}: the answer was cut off: {told[-1]}"
+                ) from None
+
+    def _place_for(self, payload: bytes) -> str:
+        """Where a payload is that is too large for an argument; "" for one that is not."""
+        return self.upload(payload) if len(payload) > _LARGEST_INLINE else ""
+
+    def upload(self, payload: bytes, name: str = "") -> str:
+        """Copy it there, as a private file; its path, seen from the home folder.
+
+        It goes with the program that reads it, or after a day.
+        """
+        place = f"{BASE}/incoming/{name or secrets.token_hex(8)}"
+        self._outgoing.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=self._outgoing) as file:  # of mode 0600
+            file.write(payload)
+            file.flush()
+            for pause in (*_PAUSES, None):
+                try:
+                    self._cli.copy(Path(file.name), self.name, place)
+                except RefusedError as error:
+                    trouble = error
+                else:
+                    return place
+                if pause is not None:
+                    time.sleep(pause)
+        raise BackendUnreachableError(f"instance {self.name}: {trouble}")
+
+
+def _command(sent: Call, payload: bytes, place: str) -> str:
+    """What the instance's shell is told, whichever shell it is. `place` has a payload already."""
+    program = f"/bin/sh -c {shlex.quote(sent.source.decode())}"
+    if place:
+        return f"{program} <{place}"
+    if payload:
+        return f"printf %s {base64.b64encode(payload).decode()} | base64 -d | {program}"
+    return f"{program} </dev/null"

@@ -1,0 +1,98 @@
+"""The keywords of `create_job` that only Brev has, and how they are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tao_sdk.errors import ValidationError
+from tao_sdk.models import Mount
+from tao_sdk.platforms.request import Option, check_text
+
+# What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
+# flag, and none for a path.
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+RESULTS = "/results"
+
+
+def check_word(where: str, value: Any) -> str:
+    """A name or an id of Brev's."""
+    text = check_text(where, value)
+    if not _WORD.fullmatch(text):
+        raise ValidationError(
+            f"{where}: {text!r} cannot be a name at Brev: letters, digits and _ . : @ + - only"
+        )
+    return text
+
+
+def check_size(where: str, value: Any) -> int:
+    """Bytes, from a number or text such as `16g`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match or float(match[1]) <= 0:
+        raise ValidationError(f"{where}: {value!r} is not a size: bytes, or text such as 16g")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
+    """Folders of the instance that the container sees."""
+    if isinstance(value, (str, Mapping, Mount)):
+        value = [value]
+    if not isinstance(value, Sequence):
+        raise ValidationError(f"{where}: expected a list of mounts such as ['/data:/data:ro']")
+    mounts = tuple(_check_mount(f"{where}[{n}]", item) for n, item in enumerate(value))
+    targets = [mount.target for mount in mounts]
+    twice = sorted({target for target in targets if targets.count(target) > 1})
+    if twice:
+        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
+    return mounts
+
+
+def _check_mount(where: str, value: Any) -> Mount:
+    mount = Mount.parse(value, where)
+    for name, path in (("source", mount.source), ("target", mount.target)):
+        if not check_text(f"{where}.{name}", path).startswith("/"):
+            raise ValidationError(
+                f"{where}: the {name} {path!r} must be an absolute path "
+                f"{'of the instance' if name == 'source' else 'in the container'}"
+            )
+        if any(character in path for character in '\n\t,"'):
+            raise ValidationError(f"{where}: {path!r}: no commas, quotes or line ends, please")
+    return Mount(mount.source.rstrip("/") or "/", mount.target.rstrip("/") or "/", mount.read_only)
+
+
+def results_mount(mounts: Sequence[Mount]) -> Mount | None:
+    """The writable mount that outlives the container, if there is one."""
+    found = [mount for mount in mounts if mount.target == RESULTS and not mount.read_only]
+    return found[0] if found else None
+
+
+def _check_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{where}: expected True or False, got {value!r}")
+    return value
+
+
+def _check_positive_number(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ValidationError(f"{where}: {value!r} is not a number above 0")
+    return float(value)
+
+
+OPTIONS = (
+    Option("instance_id", "an instance that is there already, by name or id", check_word, ""),
+    Option("gpu_type", "GPU (L40S) or type (g5.xlarge) of a new instance", check_word, ""),
+    Option("cloud_cred_id", "cloud account that a new instance is made with", check_word, ""),
+    Option("workspace_group_id", "workspace group of a new instance", check_word, ""),
+    Option("keep", "leave the new instance when the job has ended", _check_switch, False),
+    Option("max_hours", "delete the new instance at that age, job or not", _check_positive_number),
+    Option("idle_minutes", "delete a kept instance once idle for so long", _check_positive_number),
+    Option("mounts", "folders of the instance: 'source[:target[:ro|rw]]'", check_mounts, ()),
+    Option("shm_size", "size of /dev/shm; default: half of the instance's memory", check_size),
+    Option("cwd", "working directory in the container; default: the image's", check_text, ""),
+    Option("network", "network of the container; default: Docker's", check_word, ""),
+)

@@ -1,0 +1,31 @@
+"""Results on an instance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.remote.results import RemoteResults
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.brev.backend import BrevBackend
+
+
+class BrevResults(RemoteResults):
+    """The results of a job in a folder of its instance."""
+
+    def __init__(self, backend: BrevBackend, job: JobRef) -> None:
+        name = str(job.native["instance"])
+        folder = f"{job.native['results']}/{job.job_id}"
+        if not backend.is_running(name):
+            raise BackendUnreachableError(f"instance {name} is not running: its results are on it")
+        super().__init__(
+            backend.machine(name), job.results_dir, folder, "its user", f"on instance {name}"
+        )
+        self._backend = backend
+        self._job = job
+
+    def all_fetched(self) -> None:
+        """Everything is here: the instance need not be kept for it."""
+        self._backend.pulled(self._job)

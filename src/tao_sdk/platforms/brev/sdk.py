@@ -1,0 +1,121 @@
+"""BrevSDK: jobs on instances of NVIDIA Brev."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tao_sdk.job_store import resolve_sdk_state_paths
+from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.brev.options import OPTIONS, check_word
+from tao_sdk.platforms.request import Option
+
+# Loaded by the first call that needs them.
+if TYPE_CHECKING:
+    from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.brev.backend import BrevBackend
+    from tao_sdk.platforms.brev.instances import InstanceProgress, Listener
+
+_log = logging.getLogger("tao_sdk.brev")
+
+
+class BrevSDK(PlatformSDK):
+    """Launch, watch, explain and stop jobs on instances of Brev.
+
+    Needs the program `brev`, logged in (`brev login`) or given an API key (BREV_API_TOKEN).
+    `on_progress` is called while an instance is being made.
+    """
+
+    platform = "brev"
+
+    def __init__(
+        self,
+        poll_interval: float = 30,
+        epoch_milestone_interval: int = 10,
+        state_file: str | Path | None = None,
+        *,
+        on_progress: Listener | None = None,
+        store: JobStore | None = None,
+    ) -> None:
+        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        self._on_progress = on_progress or _log_progress
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The keywords of `create_job` that only this platform has; no credential is needed."""
+        return OPTIONS
+
+    def reconcile(self) -> list[str]:
+        """Settle what killed clients left: half-submitted jobs, and instances nobody wants."""
+        settled = super().reconcile()
+        self._brev.tend()
+        return settled
+
+    # ------------------------------------------------------------------ instances
+
+    def list_instances(self) -> list[dict[str, Any]]:
+        """Every instance of the account; those made for jobs of this store say so."""
+        ledger = self._brev.instances.ledger
+        found = []
+        for instance in self._brev.instances.listed().values():
+            entry = ledger.get(instance.name)
+            found.append(
+                {
+                    "name": instance.name,
+                    "id": instance.id,
+                    "status": instance.status,
+                    "type": instance.type,
+                    "gpu": instance.gpu,
+                    "job_id": entry.job_id if entry else "",
+                    "price_per_hour": entry.price if entry else None,
+                    "hours": round(entry.age_hours, 2) if entry else None,
+                    "state": entry.state if entry else "",
+                }
+            )
+        return found
+
+    def delete_instance(self, instance_id: str) -> bool:
+        """Delete an instance with everything on it; True also when there is none."""
+        name = self._name_of(instance_id)
+        if self._brev.instances.ledger.get(name) is not None:
+            return self._brev.instances.discard(name, "deleted on request")
+        self._brev.instances.delete(name)
+        return True
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop an instance; what it has on its disk stays, and costs less. Its jobs end."""
+        self._brev.transport.change("stop", self._name_of(instance_id))
+
+    def start_instance(self, instance_id: str) -> None:
+        """Start an instance that was stopped."""
+        self._brev.transport.change("start", self._name_of(instance_id))
+
+    def _name_of(self, asked: str) -> str:
+        asked = check_word("instance_id", asked)
+        for instance in self._brev.instances.listed().values():
+            if asked in (instance.name, instance.id):
+                return instance.name
+        return asked
+
+    # ------------------------------------------------------------------ inner workings
+
+    def _make_backend(self) -> BrevBackend:
+        from tao_sdk.platforms.brev.backend import BrevBackend
+        from tao_sdk.platforms.brev.ledger import folder_beside
+
+        _, database = resolve_sdk_state_paths(self._state_file)
+        path = self._given_store.path if self._given_store else database
+        return BrevBackend(folder_beside(path), self._on_progress)
+
+    @property
+    def _brev(self) -> BrevBackend:
+        from tao_sdk.platforms.brev.backend import BrevBackend
+
+        backend = self.backend
+        assert isinstance(backend, BrevBackend)  # noqa: S101 - what _make_backend returns
+        return backend
+
+
+def _log_progress(progress: InstanceProgress) -> None:
+    _log.info("%s", progress)

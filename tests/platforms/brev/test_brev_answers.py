@@ -1,0 +1,150 @@
+"""What the brev program says, in every shape that it has had."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tao_sdk.errors import CapacityError
+from tao_sdk.platforms.brev import answers
+from tao_sdk.platforms.brev.answers import Instance, NotUnderstoodError, Offer
+from tao_sdk.platforms.brev.choosing import choose
+
+ROWS = [
+    {"name": "a", "id": "i1", "status": "RUNNING", "instance_type": "g5.xlarge"},
+    {"name": "b", "id": "i2", "status": "STOPPED"},
+]
+
+
+class TestInstances:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            json.dumps(ROWS),
+            json.dumps({"workspaces": ROWS}),
+            "A new version is available: v9.9.9\n" + json.dumps({"workspaces": ROWS}, indent=2),
+        ],
+    )
+    def test_both_shapes(self, text: str) -> None:
+        """Lesson W17: an object with `workspaces` is a list of instances as well."""
+        first, second = answers.parse_instances(text)
+        assert first == Instance("a", "RUNNING", "i1", "g5.xlarge")
+        assert (first.running, second.running, second.stopped) == (True, False, True)
+
+    @pytest.mark.parametrize("text", ["null", "[]", '{"workspaces": null}', '{"workspaces": []}'])
+    def test_none(self, text: str) -> None:
+        assert answers.parse_instances(text) == []
+
+    @pytest.mark.parametrize("text", ["", "no instances", '{"other": []}', '{"workspaces": 3}'])
+    def test_what_nobody_understands_is_not_none(self, text: str) -> None:
+        """An account whose list cannot be read is not an account without instances."""
+        with pytest.raises(NotUnderstoodError):
+            answers.parse_instances(text)
+
+    @pytest.mark.parametrize(
+        ("status", "running", "going", "failed", "stopped"),
+        [
+            ("RUNNING", True, False, False, False),
+            ("ready", True, False, False, False),
+            ("DEPLOYING", False, False, False, False),
+            ("STARTING", False, False, False, False),
+            ("STOPPED", False, False, False, True),
+            ("STOPPING", False, False, False, True),
+            ("DELETING", False, True, False, False),
+            ("FAILURE", False, False, True, False),
+            ("UNHEALTHY", False, False, True, False),
+            ("", False, False, False, False),
+        ],
+    )
+    def test_statuses(
+        self, status: str, running: bool, going: bool, failed: bool, stopped: bool
+    ) -> None:
+        one = Instance("x", status)
+        found = (one.running, one.going, one.failed, one.stopped)
+        assert found == (running, going, failed, stopped)
+
+
+OFFERS = [
+    Offer("g5.xlarge", "A10G", 1, 1.2),
+    Offer("g6e.xlarge", "L40S", 1, 2.2),
+    Offer("g6e.cheap", "L40S", 1, 1.9),
+    Offer("g6e.12xlarge", "L40S", 4, 8.9),
+    Offer("dear", "NVIDIA L40S-48GB", 2, 5.0),
+    Offer("unpriced", "A10G", 1, None),
+]
+
+
+class TestOffers:
+    def test_both_shapes(self) -> None:
+        new = [{"type": "t", "gpu_name": "L40S", "gpu_count": 2, "price_per_hour": 3.5}]
+        old = [{"type": "t", "gpu": "L40S", "gpuCount": 2}]
+        assert answers.parse_offers(json.dumps(new)) == [Offer("t", "L40S", 2, 3.5)]
+        assert answers.parse_offers(json.dumps(old)) == [Offer("t", "L40S", 2, None)]
+
+    @pytest.mark.parametrize(
+        ("gpu_type", "count", "chosen"),
+        [
+            ("L40S", 1, "g6e.cheap"),  # the cheapest
+            ("l40s", 3, "g6e.12xlarge"),  # the fewest that suffice
+            ("L40S", -1, "g6e.cheap"),
+            ("l40s48", 2, "dear"),  # by a part of the name
+            ("g6e.xlarge", 1, "g6e.xlarge"),  # by the type
+            ("", 1, "g5.xlarge"),
+            ("", 4, "g6e.12xlarge"),
+            ("A10G", 1, "g5.xlarge"),  # one with a price before one without
+        ],
+    )
+    def test_choice(self, gpu_type: str, count: int, chosen: str) -> None:
+        assert choose(OFFERS, gpu_type, count).type == chosen
+
+    def test_none_of_that_name(self) -> None:
+        with pytest.raises(CapacityError, match=r"no 'H100'.*A10G, L40S"):
+            choose(OFFERS, "H100", 1)
+
+    def test_not_so_many(self) -> None:
+        with pytest.raises(CapacityError, match=r"8 x L40S asked for, .* more than 4"):
+            choose(OFFERS, "L40S", 8)
+
+    def test_nothing_at_all(self) -> None:
+        with pytest.raises(CapacityError, match="nothing at all"):
+            choose([], "L40S", 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "no_login", "no_capacity", "no_such", "taken"),
+    [
+        ("Error: 401 Unauthorized", True, False, False, False),
+        (
+            "You are currently logged out, would you like to log in? [y/n]: ",
+            True,
+            False,
+            False,
+            False,
+        ),
+        ("[error] EOF", False, False, False, False),
+        ("rpc failed: EOF", True, False, False, False),
+        ("insufficient capacity for g5.xlarge in us-east", False, True, False, False),
+        ("could only create 0/1 instances", False, True, False, False),
+        ('instance "x" not found', False, False, True, False),
+        ("no workspace with that name", False, False, True, False),
+        ("instance tao-1234 already exists", False, False, False, True),
+        ("dial tcp: i/o timeout", False, False, False, False),
+    ],
+)
+def test_complaints(
+    said: str, no_login: bool, no_capacity: bool, no_such: bool, taken: bool
+) -> None:
+    found = (
+        answers.says_no_login(said),
+        answers.says_no_capacity(said),
+        answers.says_no_such_instance(said),
+        answers.says_name_taken(said),
+    )
+    assert found == (no_login, no_capacity, no_such, taken)
+
+
+def test_version_and_flags() -> None:
+    assert answers.parse_version("Current version: v0.6.322") == (0, 6, 322)
+    assert answers.parse_version("dev") is None
+    assert answers.parse_flags("  -t, --type string\n --detached") == {"type", "detached"}

@@ -1,0 +1,319 @@
+"""Instances that are made for jobs: waited for, used, and never left behind unknown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from brev_lab import BrevLab
+
+from lab.docker.images import BUSYBOX
+from tao_sdk.errors import CapacityError, SubmissionRejectedError, UnsupportedError
+from tao_sdk.platforms.brev import BrevSDK
+from tao_sdk.platforms.brev.backend import BrevBackend
+from tao_sdk.platforms.brev.instances import InstanceProgress
+from tao_sdk.platforms.brev.ledger import Ledger
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.results import results_of
+from tao_sdk.results import copy_results, plan_pull
+
+LONG = 90
+
+
+def new(script: str, **more: Any) -> dict[str, Any]:
+    """A job that gets an instance of its own."""
+    return {"image": BUSYBOX, "command": script, "gpu_count": 1, "gpu_type": "L40S", **more}
+
+
+def ledger(lab: BrevLab) -> Ledger:
+    backend = lab.sdk().backend
+    assert isinstance(backend, BrevBackend)
+    return backend.instances.ledger
+
+
+def made(lab: BrevLab) -> set[str]:
+    """Instances that are there, beside the lab's own."""
+    return lab.cloud.names() - {lab.instance}
+
+
+def test_made_used_and_deleted(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    plan = sdk.plan(**new("echo hello"))
+    assert "g6e.xlarge-cheap (1 x L40S, $1.95 an hour)" in plan.render()
+    assert made(lab) == set(), "a plan makes nothing"
+    job = sdk.submit(plan)
+    assert made(lab) == {f"tao-{job.id[:8]}"}
+    assert job.wait(timeout=LONG).status == "Complete"
+    assert made(lab) == set()
+    assert sdk.get_job_logs(job.id) == "hello\n", "its log is kept"
+    assert sdk.get_job_logs(job.id, tail=0) == ""
+    assert BrevSDK(state_file=lab.state_file).get_job_logs(job.id, tail=1) == "hello\n"
+    sdk.reconcile()
+    assert ledger(lab).entries() == [], "nothing is left to be looked after"
+
+
+def test_a_failure_is_explained_though_its_instance_is_gone(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(
+        **new('echo "it went wrong, $TOKEN"; exit 7'), env_vars={"TOKEN": "s3cr3t-x"}
+    )
+    assert job.wait(timeout=LONG).status == "Error"
+    assert made(lab) == set()
+    analysis = job.explain()
+    assert analysis is not None
+    assert analysis["exit_code"] == 7
+    assert any("it went wrong, [secret]" in line for line in analysis["evidence"])
+
+
+def test_cancelled_jobs_give_theirs_back(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("echo up; sleep 600"))
+    eventually(lambda: "up" in sdk.get_job_logs(job.id))
+    assert job.cancel()
+    assert job.status == "Canceled"
+    assert made(lab) == set()
+
+
+@pytest.mark.seed("000.23")
+def test_it_is_waited_for_and_said(lab: BrevLab) -> None:
+    """RUNNING is not enough: a program must run on it, and Docker answer."""
+    said: list[InstanceProgress] = []
+    sdk = BrevSDK(state_file=lab.state_file, on_progress=said.append)
+    with lab.cloud.faulty(boot_seconds=2.0):
+        job = sdk.create_job(**new("true"))
+    assert "deploying" in [progress.stage for progress in said]
+    assert said[0].instance in str(said[0])
+    assert job.wait(timeout=LONG).status == "Complete"
+
+
+def test_the_command_line_says_so(lab: BrevLab) -> None:
+    words = ["run", "--platform", "brev", "--option", "gpu_type=L40S", "--gpus", "1", "--no-watch"]
+    words += ["--image", BUSYBOX, "-c", "echo hello"]
+    with lab.cloud.faulty(boot_seconds=2.0):
+        done = subprocess.run(
+            [sys.executable, "-m", "tao_sdk.cli", *words],
+            env=dict(lab.environment()),
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+        )
+    assert done.returncode == 0, done.stderr
+    assert ": deploying (" in done.stderr
+    assert done.stdout == "hello\n"
+    assert made(lab) == set()
+
+
+@pytest.mark.seed("000.23")
+def test_one_that_is_never_ready_is_deleted(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BREV_READY_SECONDS", "2")
+    with (
+        lab.cloud.faulty(boot_seconds=3600),
+        pytest.raises(SubmissionRejectedError, match="not ready within 2 s: deploying"),
+    ):
+        lab.sdk().create_job(**new("true"))
+    assert made(lab) == set()
+
+
+def test_one_that_fails_to_boot_is_deleted(lab: BrevLab) -> None:
+    with (
+        lab.cloud.faulty(boot_fails=True),
+        pytest.raises(SubmissionRejectedError, match="FAILURE"),
+    ):
+        lab.sdk().create_job(**new("true"))
+    assert made(lab) == set()
+
+
+def test_no_capacity(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    with (
+        lab.cloud.faulty(create_fails="insufficient capacity in every region"),
+        pytest.raises(CapacityError, match=r"no g6e\.xlarge-cheap to give"),
+    ):
+        sdk.create_job(**new("true"))
+    [job] = sdk.list_jobs()
+    analysis = job.explain()
+    assert analysis is not None
+    assert analysis["err_class"] == "ERR_CAPACITY"
+
+
+def test_a_refusal_on_the_instance_deletes_it(lab: BrevLab) -> None:
+    """The job was launched and could not begin: no GPUs like that there."""
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("true", gpu_count=4))
+    status = job.wait(timeout=LONG)
+    assert status.status == "Error"
+    assert "not enough GPUs: 4 asked for, and the instance has 2" in status.message
+    assert made(lab) == set()
+
+
+def test_keep(lab: BrevLab, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "tao_sdk.brev")
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("true", keep=True))
+    status = job.wait(timeout=LONG)
+    assert status.status == "Complete"
+    assert "is kept ($1.95 an hour" in status.message
+    assert "is kept" in caplog.text
+    [name] = made(lab)
+    again = sdk.create_job(image=BUSYBOX, command="true", gpu_count=1, instance_id=name)
+    assert again.wait(timeout=LONG).status == "Complete"
+    assert made(lab) == {name}, "it is kept until somebody says otherwise"
+    assert sdk.delete_instance(name)
+    assert made(lab) == set()
+
+
+def test_results_on_it_keep_it_until_they_are_pulled(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    place = str(lab.cloud.folder / "only-there")
+    script = 'echo data > "$TAO_RESULTS_ROOT/$TAO_JOB_ID/out.txt"'
+    job = sdk.create_job(**new(script, mounts=[f"{place}:/results"]))
+    status = job.wait(timeout=LONG)
+    assert status.status == "Complete"
+    assert "the results are on it: tao-sdk pull" in status.message
+    assert len(made(lab)) == 1
+    assert "out.txt" in " ".join(sdk.list_path(job.results_dir))
+    copy = lab.folder / "copy"
+    source = results_of(sdk, job.id)
+    outcomes = list(copy_results(source, plan_pull(source, copy)))
+    assert not any(outcome.state.incomplete for outcome in outcomes)
+    assert (copy / "out.txt").read_text() == "data\n"
+    assert made(lab) == set(), "nothing keeps it any more"
+
+
+def test_a_part_of_the_results_does_not_let_it_go(lab: BrevLab) -> None:
+    from tao_sdk.results import Selection
+
+    sdk = lab.sdk()
+    script = 'cd "$TAO_RESULTS_ROOT/$TAO_JOB_ID"; echo a > a; echo b > b'
+    mounts = [f"{lab.cloud.folder / 'only-there'}:/results"]
+    job = sdk.create_job(**new(script, mounts=mounts))
+    job.wait(timeout=LONG)
+    source = results_of(sdk, job.id)
+    list(copy_results(source, plan_pull(source, lab.folder / "copy", Selection(("a",)))))
+    assert len(made(lab)) == 1
+
+
+def test_a_delete_that_fails_is_repeated_before_the_end_is_told(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("true"))
+    with lab.cloud.faulty(delete_fails=2):
+        eventually(lambda: "could not be deleted" in sdk.get_job_status(job.id).message)
+        assert len(made(lab)) == 1
+        assert job.wait(timeout=LONG).status == "Complete"
+    assert made(lab) == set()
+
+
+def test_an_end_is_told_though_nobody_can_delete(
+    lab: BrevLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tao_sdk.platforms.brev.closing.PATIENCE_SECONDS", 1.0)
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("true"))
+    with lab.cloud.faulty(delete_fails=1000):
+        status = job.wait(timeout=LONG)
+        assert status.status == "Complete"
+        assert "costs money" in status.message
+        assert "brev delete tao-" in status.message
+    assert len(made(lab)) == 1
+    lab.sdk().reconcile()
+    assert made(lab) == set(), "whoever comes next deletes it"
+
+
+def test_lifetimes(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("sleep 600", max_hours=0.0001))
+    eventually(lambda: sdk.get_job_status(job.id) and not made(lab))
+    kept = sdk.create_job(**new("true", keep=True, idle_minutes=0.02))
+    assert kept.wait(timeout=LONG).status == "Complete"
+    assert len(made(lab)) == 1
+    eventually(lambda: sdk.reconcile() is not None and not made(lab))
+
+
+def test_a_second_job_on_it_is_not_cut_off(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    first = sdk.create_job(**new("sleep 1"))
+    name = f"tao-{first.id[:8]}"
+    second = sdk.create_job(
+        image=BUSYBOX, command="echo here; sleep 4; echo there", gpu_count=1, instance_id=name
+    )
+    assert first.wait(timeout=LONG).status == "Complete"
+    assert made(lab) == {name}
+    assert second.wait(timeout=LONG).status == "Complete"
+    assert sdk.get_job_logs(second.id) == "here\nthere\n"
+    assert made(lab) == set()
+
+
+@pytest.mark.seed("000.9")
+def test_listed_stopped_started_deleted(lab: BrevLab) -> None:
+    """`list_instances` and `delete_instance` of the seed; stop and start beside them."""
+    sdk = lab.sdk()
+    [box] = sdk.list_instances()
+    assert (box["name"], box["status"], box["job_id"]) == ("box", "RUNNING", "")
+    sdk.stop_instance(box["id"])
+    assert sdk.list_instances()[0]["status"] == "STOPPED"
+    with pytest.raises(SubmissionRejectedError, match="brev start box"):
+        lab.sdk().create_job(**lab.job("true"))
+    sdk.start_instance("box")
+    assert lab.sdk().create_job(**lab.job("true")).wait(timeout=LONG).status == "Complete"
+    assert sdk.delete_instance("box") is True
+    assert sdk.delete_instance("box") is True, "as good as deleted"
+    assert lab.cloud.names() == set()
+
+
+@pytest.mark.seed("000.23")
+def test_options_of_a_cloud_account(lab: BrevLab) -> None:
+    """cloud_cred_id and workspace_group_id are passed where the program knows them."""
+    asked = new("true", cloud_cred_id="cred-1", workspace_group_id="group-1")
+    with pytest.raises(UnsupportedError, match="no `create --cloud-cred-id`"):
+        lab.sdk().create_job(**asked)
+    lab.cloud.configure(create_flags=["cloud-cred-id", "workspace-group-id"])
+    # What the program can do is remembered for as long as it is the same program.
+    (lab.cloud.folder / "bin" / "brev").touch()
+    job = lab.sdk().create_job(**asked)
+    assert job.wait(timeout=LONG).status == "Complete"
+    orders = [words for words in lab.cloud.requests() if words[0] == "create"]
+    [order] = [words for words in orders if words[1] not in ("box", "--help")]
+    assert order[order.index("--cloud-cred-id") + 1] == "cred-1"
+    assert order[order.index("--workspace-group-id") + 1] == "group-1"
+    assert order[order.index("--type") + 1] == "g6e.xlarge-cheap"
+
+
+@pytest.mark.parametrize("shape", ["list", "object"])
+def test_either_shape_of_the_list_finds_the_instance(lab: BrevLab, shape: str) -> None:
+    """Lesson W17: no second machine is paid for because a list was not understood."""
+    with lab.cloud.faulty(shape=shape):
+        sdk = lab.sdk()
+        jobs = [sdk.create_job(**lab.job("true")), sdk.create_job(**new("true"))]
+        assert {status.status for status in sdk.wait_all([j.id for j in jobs], LONG).values()} == {
+            "Complete"
+        }
+    assert lab.cloud.ever_made() == ["box", f"tao-{jobs[1].id[:8]}"]
+
+
+def test_instance_by_id(lab: BrevLab) -> None:
+    [box] = json.loads(lab.cloud.brev("ls", "--json"))["workspaces"]
+    job = lab.sdk().create_job(**{**lab.job("true"), "instance_id": box["id"]})
+    assert job.wait(timeout=LONG).status == "Complete"
+    with pytest.raises(SubmissionRejectedError, match="no instance 'nowhere'; there are: box"):
+        lab.sdk().create_job(**{**lab.job("true"), "instance_id": "nowhere"})
+
+
+def test_an_order_that_was_given_late_is_found(lab: BrevLab) -> None:
+    """Its client was killed, its submission settled, and then the instance appears."""
+    from tao_sdk.platforms.brev.ledger import UNWANTED, Entry
+
+    book = ledger(lab)
+    book.order(Entry("tao-0000late", "j", "g5.xlarge", 1.2, time.time(), state=UNWANTED))
+    sdk = lab.sdk()
+    sdk.reconcile()
+    assert book.get("tao-0000late") is not None, "it may still come"
+    lab.cloud.make("tao-0000late")
+    sdk.reconcile()
+    assert made(lab) == set()
+    sdk.reconcile()
+    assert book.get("tao-0000late") is None
