@@ -17,11 +17,10 @@ DOCUMENTS = {
 }
 
 LAUNCH = "launch"
-CLOUDS = "brev and lepton"
 AUTOML = "automl"
 AGENTS = "dashboard and agents"
 
-WORK = (LAUNCH, CLOUDS, AUTOML, AGENTS)
+WORK = (LAUNCH, AUTOML, AGENTS)
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,16 @@ SEED_LINES = (
     SeedLine("000.1", "one extra installs every platform; the import needs none"),
     SeedLine("000.2", "a handle to poll, to read the log of, to find again elsewhere"),
     SeedLine("000.3", "credentials by environment only, asked for late, never shown"),
-    SeedLine("000.4", "the variables of S3, NGC, Hugging Face and Brev", (CLOUDS,)),
+    SeedLine("000.4", "the variables of S3, NGC, Hugging Face and Brev"),
     SeedLine("000.5", "a helper lists platforms and the credentials of one"),
     SeedLine("000.6", "monitoring on by default; a way back when it must stop"),
     SeedLine("000.7", "a helper shows the image, to confirm or replace"),
     SeedLine("000.8", "a helper lists models; AutoML where it applies", (AUTOML,)),
-    SeedLine("000.9", "the core calls, with one signature on every platform", (CLOUDS,)),
+    SeedLine("000.9", "the core calls, with one signature on every platform"),
     SeedLine("000.10", "an entry point that brings its own runner along"),
     SeedLine("000.11", "a job learns its id and where lasting results go"),
     SeedLine("000.12", "where outputs go: mount, bucket, or nowhere lasting"),
-    SeedLine("000.13", "the results root of each platform", (CLOUDS,)),
+    SeedLine("000.13", "the results root of each platform"),
     SeedLine("000.14", "an output that the user placed stays there"),
     SeedLine("000.15", "specs are nested; a flat dotted key is an error"),
     SeedLine("000.16", "the mode of an action is declared, not guessed"),
@@ -56,7 +55,7 @@ SEED_LINES = (
     SeedLine("000.20", "id and state file are enough to come back"),
     SeedLine("000.21", "run folders for single jobs, chains and sweeps"),
     SeedLine("000.22", "data set addresses can be checked and listed"),
-    SeedLine("000.23", "Brev's options and waits; common failures explained", (CLOUDS,)),
+    SeedLine("000.23", "Brev's options and waits; common failures explained"),
     SeedLine("000.24", "the AutoML runner can be imported and called", (AUTOML,)),
     SeedLine("000.25", "a missing package is named with its install command"),
     SeedLine("001.1", "nothing is made before every condition holds"),
