@@ -38,6 +38,7 @@ from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
 from tao_sdk.platforms.brev.machine import Machine
 from tao_sdk.platforms.brev.options import OPTIONS, results_mount
 from tao_sdk.platforms.brev.states import Answer, judge, parse_answer
+from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import storage_for
@@ -266,10 +267,8 @@ class BrevBackend(Backend):
             if not instance.running:
                 raise BackendUnreachableError(f"instance {instance.name} is {instance.status}")
             record = self._look(instance.name, [job]).records.get(job.job_id)
-        elif job.results_dir:
-            record = closing.record_in_bucket(job)
         else:
-            return []
+            return records_in_bucket(job) if job.results_dir else []
         return [record] if record else []
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
@@ -306,7 +305,7 @@ class BrevBackend(Backend):
     def delete_artifacts(self, job: JobRef) -> bool:
         name, results = job.native["instance"], job.native["results"]
         if not results and job.results_dir:
-            closing.remove_from_bucket(job)
+            remove_from_bucket(job)
         instance = self.instances.listed().get(name)
         if instance is not None and not instance.going:
             if not instance.running:

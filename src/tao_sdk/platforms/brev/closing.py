@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tao_sdk import storage
-from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.brev.instances import Instances
 from tao_sdk.platforms.brev.ledger import KEPT, Entry
 from tao_sdk.platforms.brev.machine import Machine
 from tao_sdk.platforms.brev.states import End, with_log
+from tao_sdk.platforms.bucket_results import records_in_bucket
 from tao_sdk.platforms.remote.framing import table
-from tao_sdk.result_record import ResultRecord, record_name
 from tao_sdk.runner.deliver import DELIVERY_FAILED
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ def held_results(jobs: Iterable[JobRef], kept: Kept) -> dict[str, str]:
 def _undelivered(job: JobRef, end: End) -> str:
     """Why results for a bucket may not be there; "" when they are."""
     try:
-        whole = end.exit_code != DELIVERY_FAILED and record_in_bucket(job) is not None
+        whole = end.exit_code != DELIVERY_FAILED and bool(records_in_bucket(job))
     except BackendUnreachableError as error:
         return f"nobody could say whether the results were delivered: {error}"
     return "" if whole else "not all results were delivered; they are in the job's container"
@@ -129,24 +127,3 @@ def no_longer_held(instances: Instances, job: JobRef) -> None:
     instances.ledger.change(entry.name, holds=left)
     if not left and entry.state == KEPT and not entry.keep:
         instances.discard(entry.name, "the results were fetched")
-
-
-def record_in_bucket(job: JobRef) -> ResultRecord | None:
-    """What the job itself left beside its results in a bucket."""
-    with _asking_the_bucket():
-        data = storage.read_file(f"{job.results_dir}/{record_name(0)}")
-    return ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-
-
-def remove_from_bucket(job: JobRef) -> None:
-    with _asking_the_bucket():
-        storage.remove_folder(job.results_dir)
-
-
-@contextmanager
-def _asking_the_bucket() -> Iterator[None]:
-    """A bucket that cannot be asked is a platform that cannot be asked."""
-    try:
-        yield
-    except (StorageError, CredentialError) as error:
-        raise BackendUnreachableError(str(error)) from error

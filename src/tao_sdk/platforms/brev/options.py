@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
+from tao_sdk.platforms.container_options import check_each_mount, check_size
 from tao_sdk.platforms.request import Option, check_text
 
 # What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
 # flag, and none for a path.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 RESULTS = "/results"
 
 
@@ -28,28 +27,9 @@ def check_word(where: str, value: Any) -> str:
     return text
 
 
-def check_size(where: str, value: Any) -> int:
-    """Bytes, from a number or text such as `16g`."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if not match or float(match[1]) <= 0:
-        raise ValidationError(f"{where}: {value!r} is not a size: bytes, or text such as 16g")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
 def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
     """Folders of the instance that the container sees."""
-    if isinstance(value, (str, Mapping, Mount)):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected a list of mounts such as ['/data:/data:ro']")
-    mounts = tuple(_check_mount(f"{where}[{n}]", item) for n, item in enumerate(value))
-    targets = [mount.target for mount in mounts]
-    twice = sorted({target for target in targets if targets.count(target) > 1})
-    if twice:
-        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
-    return mounts
+    return check_each_mount(where, value, _check_mount, "/data:/data:ro")
 
 
 def _check_mount(where: str, value: Any) -> Mount:

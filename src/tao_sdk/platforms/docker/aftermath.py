@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-from tao_sdk import settings, storage
-from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
+from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.kept import Kept, Outcome
@@ -55,13 +54,9 @@ class Aftermath:
         source, name = job.native["results"], record_name(0)
         if source:
             data = self._host.read_file(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
-        elif job.results_dir:
-            with _asking_the_bucket():
-                data = storage.read_file(f"{job.results_dir}/{name}")
-        else:
-            return []
-        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-        return [record] if record else []
+            record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+            return [record] if record else []
+        return records_in_bucket(job) if job.results_dir else []
 
     def keep_and_remove(self, job: JobRef, container: Container) -> str:
         """DOCKER_AUTO_REMOVE: the container goes once everything about it is on our disk.
@@ -87,8 +82,7 @@ class Aftermath:
         if source:
             self._host.remove_folder(source, job.job_id, job.native["image"])
         elif job.results_dir:
-            with _asking_the_bucket():
-                storage.remove_folder(job.results_dir)
+            remove_from_bucket(job)
         remove(self._transport, queued_name(job.job_id))
         remove(self._transport, job_name(job.job_id))
         self._kept.remove(job.job_id)
@@ -148,12 +142,3 @@ def moment(text: str) -> str:
     if text == _NEVER:
         return ""
     return re.sub(r"(\.\d{6})\d*", r"\1", text).replace("Z", "+00:00")
-
-
-@contextmanager
-def _asking_the_bucket() -> Iterator[None]:
-    """A bucket that cannot be asked is a platform that cannot be asked."""
-    try:
-        yield
-    except (StorageError, CredentialError) as error:
-        raise BackendUnreachableError(str(error)) from error

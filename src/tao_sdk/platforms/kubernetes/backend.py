@@ -9,11 +9,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from tao_sdk import settings, storage
+from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
-    CredentialError,
-    StorageError,
     ValidationError,
 )
 from tao_sdk.failures import Evidence
@@ -28,6 +26,7 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
+from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
@@ -47,7 +46,7 @@ from tao_sdk.platforms.kubernetes.states import has_ended, is_another, moment, w
 from tao_sdk.platforms.kubernetes.submitting import Submitting
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
-from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.result_record import ResultRecord
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 # By how much clocks may differ.
@@ -279,7 +278,7 @@ class KubernetesBackend(Backend):
         if job.native["results"]:
             with self._asking():
                 return self._records.of(job)
-        return _records_in_bucket(job) if job.results_dir else []
+        return records_in_bucket(job, int(job.native["nodes"])) if job.results_dir else []
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
@@ -301,8 +300,7 @@ class KubernetesBackend(Backend):
                 if not all(map(self._is_removed(job), self._look_at_results(job, looking.REMOVE))):
                     return False
             elif job.results_dir:
-                with _asking_the_bucket():
-                    storage.remove_folder(job.results_dir)
+                remove_from_bucket(job)
             found = self._submitting.find(namespace, name)
             if found is not None and not is_another(found, job.native):
                 self._submitting.take_back(found, version=False)
@@ -392,23 +390,3 @@ def _would_be_there(native: Mapping[str, Any]) -> bool:
         return True
     kept_until = moment(native["planned_at"]) + timedelta(seconds=int(native["ttl"]))
     return datetime.now(timezone.utc) + _SKEW < kept_until
-
-
-def _records_in_bucket(job: JobRef) -> list[ResultRecord]:
-    found = []
-    for rank in range(int(job.native["nodes"])):
-        with _asking_the_bucket():
-            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
-        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-        if record is not None:
-            found.append(record)
-    return found
-
-
-@contextmanager
-def _asking_the_bucket() -> Iterator[None]:
-    """A bucket that cannot be asked is a platform that cannot be asked."""
-    try:
-        yield
-    except (StorageError, CredentialError) as error:
-        raise BackendUnreachableError(str(error)) from error

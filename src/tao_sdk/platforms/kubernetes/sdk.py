@@ -5,23 +5,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.job_states import JobState
 from tao_sdk.job_store import resolve_sdk_state_paths
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.kubernetes.options import OPTIONS
 from tao_sdk.platforms.request import Option
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.waiting import ExplainsWaiting
 
 # Loaded by the first call that needs them: they bring http.client and ssl.
 if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
     from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.backend import JobRef
     from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
 
 
-class KubernetesSDK(PlatformSDK):
+class KubernetesSDK(ExplainsWaiting):
     """Launch, watch, explain and stop jobs that are Jobs of Kubernetes.
 
     The cluster is the one that kubectl would use (KUBECONFIG, contexts), or the one that this
@@ -52,21 +51,8 @@ class KubernetesSDK(PlatformSDK):
         """How many GPUs the cluster's nodes offer in all."""
         return {"total_nvidia_gpus": self._kubernetes.total_gpus()}
 
-    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
-        """Why the job failed, or waits for what will never come; None otherwise."""
-        found = super().get_failure_analysis(job_id)
-        row = self.store.get_job(job_id)
-        if found is not None or row is None or not self._is_mine(row):
-            return found
-        if row["status"] != JobState.PENDING.value or row["phase"] != "submitted":
-            return None
-        from tao_sdk.failures import explain
-
-        try:
-            evidence = self._kubernetes.stuck(job_ref(row))
-        except BackendUnreachableError:
-            return None  # the job's state says so
-        return None if evidence is None else explain(evidence)
+    def _stuck(self, job: JobRef) -> Evidence | None:
+        return self._kubernetes.stuck(job)
 
     def close(self) -> None:
         """Stop watching, close the store and the connections. Jobs go on."""

@@ -12,11 +12,12 @@ A source is one of::
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
+from tao_sdk.platforms.container_options import check_each_mount
 from tao_sdk.platforms.request import check_text
 
 RESULTS = "/results"
@@ -103,16 +104,7 @@ def parse_place(where: str, source: str) -> Place:
 
 def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
     """A list of mounts in any of the usual forms."""
-    if isinstance(value, (str, Mapping, Mount)):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected a list of mounts such as ['pvc://data:/data:ro']")
-    mounts = tuple(_check_mount(f"{where}[{n}]", item) for n, item in enumerate(value))
-    targets = [mount.target for mount in mounts]
-    twice = sorted({target for target in targets if targets.count(target) > 1})
-    if twice:
-        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
-    return mounts
+    return check_each_mount(where, value, _check_mount, "pvc://data:/data:ro")
 
 
 def _check_mount(where: str, value: Any) -> Mount:

@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tao_sdk import settings, storage
+from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
-    CredentialError,
-    StorageError,
 )
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import (
@@ -24,6 +22,7 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
+from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.lepton import looking, naming, payload, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.aftermath import Aftermath
@@ -44,7 +43,7 @@ from tao_sdk.platforms.lepton.submitting import Submitting
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings
-from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.result_record import ResultRecord
 
 
 class LeptonBackend(Backend):
@@ -229,7 +228,7 @@ class LeptonBackend(Backend):
             found = self._records.of(job)
         if found or not job.results_dir.startswith("s3://"):
             return found
-        return _records_in_bucket(job)
+        return records_in_bucket(job, int(job.native["nodes"]))
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
@@ -270,8 +269,7 @@ class LeptonBackend(Backend):
                 if "removed" not in self._look_at_results(job, looking.REMOVE):
                     return False
             elif job.results_dir:
-                with _asking_the_bucket():
-                    storage.remove_folder(job.results_dir)
+                remove_from_bucket(job)
             self._submitting.remove_secrets(job.native["secrets"])
             if job.native["id"]:
                 self._submitting.remove_job(job.native["id"])
@@ -332,23 +330,3 @@ def _window(found: planning.Found) -> list[str]:
 def _submission(intent: Mapping[str, Any], job: Mapping[str, Any], message: str) -> Submission:
     server_id = naming.id_of(job)
     return Submission(server_id, {**intent, "id": server_id}, message)
-
-
-def _records_in_bucket(job: JobRef) -> list[ResultRecord]:
-    found = []
-    for rank in range(int(job.native["nodes"])):
-        with _asking_the_bucket():
-            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
-        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-        if record is not None:
-            found.append(record)
-    return found
-
-
-@contextmanager
-def _asking_the_bucket() -> Iterator[None]:
-    """A bucket that cannot be asked is a platform that cannot be asked."""
-    try:
-        yield
-    except (StorageError, CredentialError) as error:
-        raise BackendUnreachableError(str(error)) from error

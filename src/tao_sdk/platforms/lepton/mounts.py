@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
+from tao_sdk.platforms.container_options import check_each_mount
 from tao_sdk.platforms.request import check_text
 
 RESULTS = "/results"
@@ -82,16 +83,7 @@ class Place(NamedTuple):
 
 def check_mounts(where: str, value: Any) -> tuple[Place, ...]:
     """A list of mounts in any of the usual forms."""
-    if isinstance(value, (str, Mapping, Mount, Place)):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected a list of mounts such as ['lustre/me:/data:ro']")
-    places = tuple(_check(f"{where}[{n}]", item) for n, item in enumerate(value))
-    targets = [place.target for place in places]
-    twice = sorted({target for target in targets if targets.count(target) > 1})
-    if twice:
-        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
-    return places
+    return check_each_mount(where, value, _check, "lustre/me:/data:ro")
 
 
 def _check(where: str, value: Any) -> Place:

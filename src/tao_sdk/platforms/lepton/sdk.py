@@ -7,22 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.job_states import JobState
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Plan
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.lepton.options import OPTIONS
 from tao_sdk.platforms.request import Option
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.waiting import ExplainsWaiting
 
 # Loaded by the first call that needs them: they bring the HTTP client.
 if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
     from tao_sdk.job_store import JobStore
+    from tao_sdk.platforms.backend import JobRef
     from tao_sdk.platforms.lepton.backend import LeptonBackend
 
 
-class LeptonSDK(PlatformSDK):
+class LeptonSDK(ExplainsWaiting):
     """Launch, watch, explain and stop jobs of a workspace of DGX Cloud Lepton.
 
     LEPTON_WORKSPACE_ID names the workspace and LEPTON_AUTH_TOKEN opens it.
@@ -80,21 +79,8 @@ class LeptonSDK(PlatformSDK):
         """Which folders of a volume jobs may mount, and who may."""
         return self._lepton.storage_permissions(volume, node_group_id)
 
-    def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
-        """Why the job failed, or waits for what will never come; None otherwise."""
-        found = super().get_failure_analysis(job_id)
-        row = self.store.get_job(job_id)
-        if found is not None or row is None or not self._is_mine(row):
-            return found
-        if row["status"] != JobState.PENDING.value or row["phase"] != "submitted":
-            return None
-        from tao_sdk.failures import explain
-
-        try:
-            evidence = self._lepton.stuck(job_ref(row))
-        except BackendUnreachableError:
-            return None  # the job's state says so
-        return None if evidence is None else explain(evidence)
+    def _stuck(self, job: JobRef) -> Evidence | None:
+        return self._lepton.stuck(job)
 
     def close(self) -> None:
         """Stop watching, close the store and the connections. Jobs go on."""

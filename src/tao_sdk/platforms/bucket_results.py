@@ -1,0 +1,38 @@
+"""Results that a job delivered to a bucket, as platforms ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tao_sdk import storage
+from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
+from tao_sdk.platforms.backend import JobRef
+from tao_sdk.result_record import ResultRecord, record_name
+
+
+def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
+    """What the job itself left beside its results."""
+    found = []
+    for rank in range(ranks):
+        with _asking():
+            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def remove_from_bucket(job: JobRef) -> None:
+    """Remove the folder of the job's results."""
+    with _asking():
+        storage.remove_folder(job.results_dir)
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """A bucket that cannot be asked is a platform that cannot be asked."""
+    try:
+        yield
+    except (StorageError, CredentialError) as error:
+        raise BackendUnreachableError(str(error)) from error
