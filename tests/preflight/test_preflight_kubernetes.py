@@ -146,3 +146,10 @@ def _claim(launch: ClusterLaunch) -> None:
 )
 def test_the_one_thing_broken_is_named(launch: ClusterLaunch, variant: Broken) -> None:
     assert_names_it(launch, variant)
+
+
+def test_the_namespace_of_the_job_is_what_is_looked_at(launch: ClusterLaunch) -> None:
+    launch.set("TAO_K8S_NAMESPACE", "no-such-namespace")
+    launch.ask(options={"namespace": launch.namespace.name})
+    found = assert_passes(launch.run())
+    assert launch.namespace.name in found["kubernetes.namespace"].message

@@ -17,17 +17,19 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.slurm.remote import Section
 from tao_sdk.preflight import PreflightRequest, host_setup, json_records
 from tao_sdk.preflight.arguments import read_batches, read_gigabytes, read_lists, read_paths
-from tao_sdk.preflight.checks import Check
+from tao_sdk.preflight.checks import Check, presentable
 from tao_sdk.preflight.gpus import GpuFacts, gpu_checks, occupancy, parse_gpus
 from tao_sdk.preflight.host_gpus import restrict_facts
 from tao_sdk.preflight.json_records import examine_text
 from tao_sdk.preflight.kubernetes import kind_checks, labelled_gpus
+from tao_sdk.preflight.local_files import local_checks
 from tao_sdk.preflight.slurm import gres_check, read_look
 from tao_sdk.preflight.ssh_remedy import ssh_remedy
 from tao_sdk.preflight.wall_time import (
     closed_partitions,
     hours_asked,
     partition_check,
+    partitions_asked,
     wall_time_checks,
 )
 from tao_sdk.skills.layout import PACKAGED_BANK
@@ -260,6 +262,18 @@ class TestHours:
         [found] = wall_time_checks(DEFAULTS)
         assert found.status == status
 
+    def test_the_jobs_own_options_are_what_is_looked_at(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SLURM_TIME_HOURS", "2")
+        monkeypatch.setenv("SLURM_PARTITION", "own")
+        [found] = wall_time_checks(DEFAULTS, {"partition": "polar", "time_hours": 12})
+        assert (found.status, found.message.split(",")[0]) == ("failed", "time_hours=12")
+        limits = {"own": None, "polar": 240}
+        assert partition_check("", limits, 12).status == "passed"
+        assert partition_check("", limits, 12, {"partition": "polar"}).status == "failed"
+        assert partitions_asked({"backend_details": {"partition": "polar"}}) == ["polar"]
+
     def test_not_a_number(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SLURM_TIME_HOURS", "four")
         with pytest.raises(ValidationError, match="SLURM_TIME_HOURS='four'"):
@@ -290,6 +304,16 @@ class TestHours:
 
 
 class TestArguments:
+    @pytest.mark.parametrize("batch", ["a=\u00b2,2", "a=1", "a=0,2", "a=-1,2", f"a={'9' * 5000},2"])
+    def test_batches_that_are_none(self, batch: str) -> None:
+        with pytest.raises(ValidationError, match="whole numbers above 0"):
+            read_batches([batch])
+
+    @pytest.mark.parametrize("memory", [float("nan"), float("inf"), -3.0])
+    def test_an_amount_of_memory_that_is_none(self, memory: float) -> None:
+        with pytest.raises(ValidationError, match="gigabytes"):
+            PreflightRequest(platform="local", min_gpu_memory_gb=memory)
+
     def test_paths(self) -> None:
         asked = ["train=/a=b", "/x/y", "s3://bucket/k=v", "rel"]
         assert read_paths(asked) == {
@@ -344,19 +368,21 @@ def test_what_the_login_host_says_about_a_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "status", "says"),
+    ("partitions", "needed", "status", "says"),
     [
-        ("big", "passed", "big 8 GPUs (h100) a node"),
-        ("big,any", "passed", "big 8 GPUs (h100) a node, any 4 GPUs a node"),
-        ("cpu", "warning", "manages no GPUs"),
+        (["big"], None, "passed", "big 8 GPUs (h100) a node"),
+        (["big", "any"], 8, "passed", "big 8 GPUs (h100) a node, any 4 GPUs a node"),
+        (["any"], 4, "passed", "any 4 GPUs a node"),
+        (["any"], -1, "passed", "any 4 GPUs a node"),
+        (["any"], 8, "failed", "GPUs needed on a node: 8"),
+        (["cpu"], 1, "warning", "manages no GPUs"),
     ],
 )
 def test_gpus_of_partitions(
-    monkeypatch: pytest.MonkeyPatch, partition: str, status: str, says: str
+    partitions: list[str], needed: int | None, status: str, says: str
 ) -> None:
-    monkeypatch.setenv("SLURM_PARTITION", partition)
     told = "big|gpu:h100:8(S:0-1),nvme:2\nany|gpu:4\ncpu|(null)\n"
-    found = gres_check(told)
+    found = gres_check(told, partitions, needed)
     assert found.status == status
     assert says in found.message
 
@@ -370,3 +396,14 @@ def test_a_check_is_what_the_seam_says() -> None:
     check = Check("a", "passed", "b")
     assert (check.remedy, dict(check.details)) == ("", {})
     assert PreflightRequest(platform="x").low_vram_threshold_gb == 50.0
+
+
+def test_nothing_in_a_finding_steers_a_terminal() -> None:
+    shown = presentable(Check("path:a\x1b[31m\nb", "failed", "x\x1b[2J\ny"), [])
+    assert (shown.name, shown.message) == ("path:a b", "x y")
+
+
+def test_a_path_with_a_line_break_is_called_that() -> None:
+    request = PreflightRequest(platform="local", paths={"train": "/data/new\nline"})
+    [found] = local_checks(request, "train")
+    assert (found.status, "line break" in found.message) == ("failed", True)

@@ -98,6 +98,13 @@ class Facts:
         return registry.canonical(self.platform_name) in registry.names()
 
     @property
+    def no_way_there(self) -> str:
+        """Why no job can go to the chosen platform; "" where it can."""
+        if self.platform is None or self.can_run_here:
+            return ""
+        return f"{self.platform_name} is in the bank's list, but this SDK cannot run jobs there"
+
+    @property
     def uses_images(self) -> bool:
         return self.backend_type != LOCAL
 

@@ -131,6 +131,7 @@ def preflight_request(plan: LaunchPlan) -> PreflightRequest:
         gpu_count=facts.compute.gpus,
         model_credentials=tuple(facts.made.required_credentials),
         confirmed_mounts=plan.confirmed_mounts,
+        options=dict(plan.options),
     )
 
 
@@ -154,12 +155,9 @@ def _gate(plan: LaunchPlan, report: PreflightReport | None) -> Gate:
 def _platform(facts: Facts) -> Condition:
     if facts.platform is None:
         return Condition("platform", MISSING, "no platform is chosen")
-    name = facts.platform_name
-    if not facts.can_run_here:
-        return Condition(
-            "platform", FAILED, f"{name} is in the bank's list, but this SDK cannot run jobs there"
-        )
-    return Condition("platform", HOLDS, name)
+    if facts.no_way_there:
+        return Condition("platform", FAILED, facts.no_way_there)
+    return Condition("platform", HOLDS, facts.platform_name)
 
 
 def _credentials(facts: Facts, owner: str) -> Condition:
@@ -200,8 +198,13 @@ def _datasets(facts: Facts, report: PreflightReport | None) -> Condition:
     wrong = [check for check in _failed(report) if _is_about_data(check)]
     if wrong:
         return Condition("datasets", FAILED, "; ".join(check.message for check in wrong))
-    count = len(facts.paths)
-    return Condition("datasets", HOLDS, f"{count} path{'' if count == 1 else 's'} seen")
+    unseen = [
+        check for check in report.checks if check.status == "skipped" and _is_about_path(check)
+    ]
+    if unseen and _access(report).state != HOLDS:
+        return Condition("datasets", UNCHECKED, f"{len(unseen)} not looked at: no access yet")
+    seen = len(facts.paths) - len(unseen)
+    return Condition("datasets", HOLDS, f"{seen} path{'' if seen == 1 else 's'} seen")
 
 
 def _compute(facts: Facts) -> Condition:
@@ -213,6 +216,10 @@ def _compute(facts: Facts) -> Condition:
 
 def _failed(report: PreflightReport) -> Iterator[Check]:
     return (check for check in report.checks if check.status == "failed")
+
+
+def _is_about_path(check: Check) -> bool:
+    return check.name.startswith(_ABOUT_DATA[0])
 
 
 def _is_about_data(check: Check) -> bool:

@@ -42,7 +42,9 @@ def read_batches(texts: Iterable[str]) -> dict[str, tuple[int, int]]:
     for text in texts:
         label, _, numbers = text.partition("=")
         words = split(numbers)
-        whole = [int(word) for word in words if word.isdigit() and int(word) > 0]
+        whole = [
+            int(word) for word in words if word.isdecimal() and len(word) < 19 and int(word) > 0
+        ]
         if not label.strip() or len(words) != 2 or len(whole) != 2:
             _refuse("--effective-batch-limit", text, "LABEL=BATCH,SHARDS, whole numbers above 0")
         found[label] = (whole[0], whole[1])

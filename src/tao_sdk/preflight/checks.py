@@ -68,11 +68,15 @@ def presentable(check: Check, secrets: Iterable[Secret]) -> Check:
     known = list(secrets)
     return replace(
         check,
-        name=redact(check.name, known),  # a path may be its own label
-        message=_CONTROLS.sub("", " ".join(redact(check.message, known).split())),
+        name=_one_line(redact(check.name, known)),  # a path may be its own label
+        message=_one_line(redact(check.message, known)),
         remedy=_CONTROLS.sub("", redact(check.remedy, known)),
         details={name: _redacted(value, known) for name, value in check.details.items()},
     )
+
+
+def _one_line(text: str) -> str:
+    return _CONTROLS.sub("", " ".join(text.split()))
 
 
 def _redacted(value: Any, known: list[Secret]) -> Any:

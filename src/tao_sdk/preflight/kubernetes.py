@@ -67,7 +67,8 @@ def _cluster_checks(request: PreflightRequest) -> Iterator[Check]:
         reached = _reach(api)
         yield reached
         if reached.status == "passed":
-            namespace = settings.lookup("TAO_K8S_NAMESPACE") or access.namespace or "default"
+            own = request.options.get("namespace") or settings.lookup("TAO_K8S_NAMESPACE")
+            namespace = own or access.namespace or "default"
             yield from _namespace_checks(api, namespace, request)
             yield from _node_checks(api, request)
     finally:

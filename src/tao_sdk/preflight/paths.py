@@ -38,6 +38,14 @@ def file_path(path: str) -> str:
 def not_a_path(request: PreflightRequest, label: str) -> Iterator[Check]:
     """What is neither a URI nor an absolute path."""
     path = request.paths[label]
+    if "\n" in path or "\0" in path:
+        yield failed(
+            f"path:{label}",
+            f"{path!r} has a line break or a NUL in it",
+            "Rename it, or give the path without: such names do not survive on the way.",
+        )
+        yield from unread(request, label, "the path is not usable")
+        return
     yield failed(
         f"path:{label}",
         f"{path!r} is not an absolute path",

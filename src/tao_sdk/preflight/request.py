@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from tao_sdk.errors import ValidationError
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,14 @@ class PreflightRequest:
     """Variables that the model needs, such as HF_TOKEN."""
     confirmed_mounts: bool = False
     """Somebody has proof that mounted paths are there in the job."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `create_job` that the launch sets, such as `partition`: they win over the
+    variables, so they are what is looked at."""
+
+    def __post_init__(self) -> None:
+        least = self.min_gpu_memory_gb
+        if least is not None and not 0 <= least < float("inf"):
+            raise ValidationError(f"GPU memory: {least} is not a number of gigabytes")
 
     @property
     def wants_gpus(self) -> bool:

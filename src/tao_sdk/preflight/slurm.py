@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -40,7 +40,12 @@ from tao_sdk.preflight.gpus import gpu_checks
 from tao_sdk.preflight.paths import file_path, mounted, not_a_path, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 from tao_sdk.preflight.ssh_remedy import ssh_remedy
-from tao_sdk.preflight.wall_time import hours_asked, partition_check, split, wall_time_checks
+from tao_sdk.preflight.wall_time import (
+    hours_asked,
+    partition_check,
+    partitions_asked,
+    wall_time_checks,
+)
 
 _GPUS = re.compile(r"\bgpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
 _STATES = {"file": FILE, "folder": FOLDER, "missing": MISSING, "denied": DENIED}
@@ -53,7 +58,7 @@ def slurm_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list
     return [
         Task("credentials", partial(credential_checks, described)),
         Task("image", partial(_image_checks, request.container_image)),
-        Task("wall_time", partial(wall_time_checks, defaults)),
+        Task("wall_time", partial(wall_time_checks, defaults, request.options)),
         Task("ssh", partial(_cluster_checks, request, described)),
         Task("gpu", partial(_gpu_checks, request)),
         *unsupported_tasks(request),
@@ -194,9 +199,11 @@ def _answered(
     else:
         version = facts.version.removeprefix("slurm-wlm ")  # as Debian calls it
         yield passed("slurm", f"Slurm {version}, cluster {facts.name}")
-        yield from _site_checks(cluster, facts, answers, defaults)
+        yield from _site_checks(request, cluster, facts, answers, defaults)
         if request.wants_gpus and request.target_gpu_count is None:
-            yield gres_check(answers["gres"][0].text)
+            yield gres_check(
+                answers["gres"][0].text, partitions_asked(request.options), request.gpu_count
+            )
     yield from _registry_check(cluster, answers)
     for (label, path), section in zip(paths.items(), answers["data"], strict=True):
         look = read_look(section)
@@ -227,15 +234,24 @@ def read_look(section: Section) -> Look:
         return Look(state, {"error": f"python3 on the login host failed: {text[-200:]}"})
 
 
-def gres_check(told: str) -> Check:
+def gres_check(told: str, asked: Iterable[str], needed: int | None = None) -> Check:
     """How many GPUs the nodes of the partitions have, as far as Slurm manages them."""
-    asked = set(split(settings.lookup("SLURM_PARTITION")))
+    wanted = set(asked)
     found: dict[str, str] = {}
+    most = 0
     for line in told.splitlines():
         partition, _, gres = line.partition("|")
-        if partition in asked:
-            for kind, count in _GPUS.findall(gres):
+        if partition in wanted:
+            kinds = _GPUS.findall(gres)
+            most = max(most, sum(int(count) for _, count in kinds))
+            for kind, count in kinds:
                 found[partition] = f"{partition} {count} GPUs{f' ({kind})' if kind else ''} a node"
+    if found and (needed or 0) > most:
+        return failed(
+            "gpu.count",
+            f"GPUs needed on a node: {needed}; no node has as many: {', '.join(found.values())}",
+            "Ask for fewer GPUs on more nodes, or choose another partition.",
+        )
     if found:
         return passed("gpu.count", ", ".join(found.values()))
     return warning(
@@ -246,11 +262,16 @@ def gres_check(told: str) -> Check:
 
 
 def _site_checks(
-    cluster: Cluster, facts: Facts, answers: Answers, defaults: Mapping[str, Any]
+    request: PreflightRequest,
+    cluster: Cluster,
+    facts: Facts,
+    answers: Answers,
+    defaults: Mapping[str, Any],
 ) -> Iterator[Check]:
     told = next(part.text for part in answers["probe"] if part.name == "partitions")
     try:
-        yield partition_check(told, facts.partitions, hours_asked(defaults).wall)
+        hours = hours_asked(defaults, request.options).wall
+        yield partition_check(told, facts.partitions, hours, request.options)
     except TaoError:
         yield skipped("partition", "not compared: the wall time is not usable")
     if facts.base_writable:

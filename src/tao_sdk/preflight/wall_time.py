@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tao_sdk import settings
@@ -16,6 +17,7 @@ from tao_sdk.platforms.slurm.shape import warned_after
 from tao_sdk.preflight.checks import Check, failed, passed, warning
 
 _USUAL_HOURS = 4.0
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Hours(NamedTuple):
@@ -25,20 +27,35 @@ class Hours(NamedTuple):
     timeout: float
 
 
-def hours_asked(defaults: Mapping[str, Any]) -> Hours:
-    """The hours that a launch would ask for; `ValidationError` when they are not numbers."""
-    wall = _number("SLURM_TIME_HOURS", defaults.get("time_hours", _USUAL_HOURS))
+def hours_asked(defaults: Mapping[str, Any], options: Mapping[str, Any] = _NONE) -> Hours:
+    """The hours that a launch would ask for; `ValidationError` when they are not numbers.
+
+    `options` are the job's own, which win over the variables.
+    """
+    asked = options.get("time_hours")
+    usual = defaults.get("time_hours", _USUAL_HOURS)
+    wall = _number("SLURM_TIME_HOURS", usual) if asked is None else float(asked)
     return Hours(wall, _number("SLURM_TIMEOUT_HOURS", warned_after(wall)))
 
 
-def wall_time_checks(defaults: Mapping[str, Any]) -> Iterator[Check]:
+def partitions_asked(options: Mapping[str, Any] = _NONE) -> list[str]:
+    """The partitions that a launch goes to: the job's own, else those of the environment."""
+    details = options.get("backend_details") or {}
+    own = options.get("partition") or details.get("partition")
+    return split(str(own or settings.lookup("SLURM_PARTITION")))
+
+
+def wall_time_checks(
+    defaults: Mapping[str, Any], options: Mapping[str, Any] = _NONE
+) -> Iterator[Check]:
     """Whether the hours fit each other and the partitions that the bank knows."""
     try:
-        hours = hours_asked(defaults)
+        hours = hours_asked(defaults, options)
     except ValidationError as error:
         yield failed("wall_time", str(error), "Give hours as a number, such as SLURM_TIME_HOURS=4.")
         return
-    told = f"SLURM_TIME_HOURS={hours.wall:g}, SLURM_TIMEOUT_HOURS={hours.timeout:g}"
+    setting = "SLURM_TIME_HOURS" if options.get("time_hours") is None else "time_hours"
+    told = f"{setting}={hours.wall:g}, SLURM_TIMEOUT_HOURS={hours.timeout:g}"
     if hours.timeout >= hours.wall and settings.lookup("SLURM_TIMEOUT_HOURS"):
         yield failed(
             "wall_time",
@@ -48,14 +65,14 @@ def wall_time_checks(defaults: Mapping[str, Any]) -> Iterator[Check]:
         return
     longest = float(defaults.get("max_time_hours", _USUAL_HOURS))
     named = set(split(str(defaults.get("partition", ""))))
-    asked = split(settings.lookup("SLURM_PARTITION"))
+    asked = partitions_asked(options)
     if hours.wall <= longest:
         yield passed("wall_time", told)
     elif asked and set(asked) <= named:
         yield failed(
             "wall_time",
             f"{told}: {', '.join(asked)} allow {longest:g} hours at most",
-            f"Set SLURM_TIME_HOURS={longest:g} (jobs that reach it are requeued and resume), or "
+            f"Set {setting}={longest:g} (jobs that reach it are requeued and resume), or "
             "choose another partition.",
         )
     else:
@@ -67,12 +84,17 @@ def wall_time_checks(defaults: Mapping[str, Any]) -> Iterator[Check]:
         )
 
 
-def partition_check(told: str, limits: Mapping[str, int | None], hours: float) -> Check:
+def partition_check(
+    told: str,
+    limits: Mapping[str, int | None],
+    hours: float,
+    options: Mapping[str, Any] = _NONE,
+) -> Check:
     """Whether the cluster has the partitions, lets jobs in, and for as long as is asked.
 
     `told` is what `scontrol show partition` prints; limits are in minutes.
     """
-    asked = split(settings.lookup("SLURM_PARTITION"))
+    asked = partitions_asked(options)
     there = ", ".join(sorted(limits))
     unknown = [name for name in asked if name not in limits]
     if unknown:
