@@ -316,6 +316,40 @@ def test_no_at_the_review_leaves_nothing(cli: Cli, key: bytes, code: int) -> Non
     assert not (cli.folder / "state").exists()
 
 
+def test_answers_that_cannot_be_are_asked_for_again(cli: Cli) -> None:
+    terminal = Terminal(cli, "launch", "tiny-trainer", columns=80)
+    for answer, complaint in (
+        ("\u00b2", "no platform"),
+        ("99", "not a number from 1 to"),
+        ("lepton", "this SDK cannot run jobs there"),
+    ):
+        terminal.answer("Number or name", answer)
+        terminal.read_to(complaint)
+    terminal.read_to("Number or name")
+    terminal.press(b"\x03")
+    assert "nothing was created" in terminal.end(130)
+    assert not (cli.folder / "state").exists()
+
+
+@pytest.mark.seed("001.11")
+def test_findings_look_as_those_of_preflight_and_commands_stay_whole(cli: Cli) -> None:
+    cli.environment |= {
+        "SLURM_USER": "someone",
+        "SLURM_HOSTNAME": "login.example.org",
+        "SLURM_PARTITION": "gpu",
+        "SSH_KEY_PATH": "/no/such/key",
+    }
+    words = ("-p", "slurm", "--train-root", "/lustre/data", "--automl", "off", "--gpus", "1")
+    asked = ("--confirm-image", "--nodes", "1", "--no-monitor")
+    text = Terminal(cli, "launch", "tiny-trainer", *words, *asked, columns=80).end(1)
+    by_itself = Terminal(cli, "preflight", "-p", "slurm", columns=80).end(1)
+    for screen in (text, by_itself):
+        assert "✓ wall_time" in screen
+        assert "✗ ssh.key" in screen
+        assert "ssh-copy-id -i ~/.ssh/id_ed25519.pub someone@login.example.org\n" in screen
+    assert "not launched, and nothing was created" in text
+
+
 @pytest.mark.seed("001.6")
 def test_the_wizard_stops_where_credentials_are_missing(cli: Cli) -> None:
     terminal = Terminal(cli, "launch", "cosmos-rl", "--automl", "off", columns=80)

@@ -1,4 +1,5 @@
-"""Launches that train: in a container of the Docker lab, on the cluster of the SLURM lab.
+"""Launches that train: in a container of the Docker lab, on the clusters of the SLURM and
+Kubernetes labs.
 
 Root mode, the preflight as it is, results where the launch says.
 """
@@ -15,9 +16,14 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 
 from docker_lab import DockerLab, isolate
+from kubernetes_lab import KubernetesPlatformLab
+from kubernetes_lab import isolate as isolate_cluster
 
 from lab.docker import shared_engine
 from lab.docker.python_image import trainer_image
+from lab.kubernetes import WITH_NODES, KubernetesLab
+from lab.kubernetes import shared_cluster as shared_kubernetes
+from lab.kubernetes.images import TRAINER
 from lab.slurm import shared_cluster, slurm_lab
 from tao_sdk.launch import GateClosedError, LaunchPlan, examine, launch, reports
 from tao_sdk.launch.launching import platform_sdk
@@ -102,3 +108,32 @@ def test_slurm_trains_from_shared_storage_and_is_reported_on(
             assert "Epoch 2/2" in sdk.get_job_logs(job.id)
         finally:
             sdk.cancel_job(job.id)
+
+
+@pytest.fixture
+def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlatformLab]:
+    with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as namespace:
+        lab = KubernetesPlatformLab(tmp_path, namespace)
+        isolate_cluster(monkeypatch, lab)
+        yield lab
+        lab.end_all()
+
+
+def test_kubernetes_wants_proof_of_a_mount_and_then_trains(pods: KubernetesPlatformLab) -> None:
+    made = make_data(pods.starts / "data")
+    subprocess.run(["chmod", "-R", "a+rX", str(pods.starts / "data")], check=True)
+    data = Path("/starts") / made.relative_to(pods.starts)
+    mounts = {"mounts": ["pvc://results:/results", "pvc://starts:/starts"]}
+    plan = training("kubernetes", data, image=TRAINER, options=mounts)
+
+    closed = examine(plan)
+    assert [condition.id for condition in closed.closed()] == ["datasets"]
+    with pytest.raises(GateClosedError, match="nobody can see from here"):
+        launch(plan, state_file=pods.state_file)
+    assert not pods.namespace.api.get(pods.namespace.jobs)["items"]
+    assert not pods.state_file.exists()
+
+    job = launch(plan.set(confirmed_mounts=True), state_file=pods.state_file)
+    seen = [status.status for status in reports(pods.sdk(), job.id, minutes=0.01)]
+    assert seen[-1] == "Complete", pods.sdk().get_job_logs(job.id)
+    assert list((pods.results / job.id).rglob("model_epoch_002.safetensors"))

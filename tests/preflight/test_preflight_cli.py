@@ -38,9 +38,10 @@ def test_the_exit_code_tells_the_truth_and_the_remedy_is_shown(cli: Cli) -> None
     out = cli("preflight", "-p", "local", "--path", "train=/no/such/path", code=1)
     assert out.splitlines()[-1].startswith("Preflight failed: path:train (1 of ")
     assert "\npath:train:\n  Check the path /no/such/path" in out
-    _, complaint = cli.both("preflight", "-p", "mainframe", code=125)
+    _, complaint = cli.both("preflight", "-p", "mainframe", code=2)
     assert "no platform 'mainframe'" in complaint
-    cli("preflight", "-p", "local", "--path", "x=", code=125)
+    cli("preflight", "-p", "local", "--path", "x=", code=2)
+    cli("preflight", "-p", "local", "--gpu-memory", "nan", code=2)
 
 
 def test_the_usual_platform_is_that_of_the_other_commands(cli: Cli) -> None:

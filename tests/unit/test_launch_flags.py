@@ -98,6 +98,7 @@ def test_values_of_the_spec_are_json_where_they_can_be(text: str, value: object)
         ["--set", "a=1", "--set", "a=2"],
         ["--root", "inference_root"],
         ["--option", "when_busy=refuse"],
+        ["--platform", "local", "--option", "when_bizy=refuse"],
         ["--automl", "sometimes"],
         ["--env", "NOT_SET_ANYWHERE"],
     ],

@@ -28,8 +28,11 @@ from launch_situations import (
 from tao_sdk.cli import main
 from tao_sdk.errors import SecretExposureError
 from tao_sdk.launch import GateClosedError, LaunchPlan, examine, inputs_gate, launch
-from tao_sdk.launch.gate import CONDITIONS
+from tao_sdk.launch.gate import CONDITIONS, preflight_request
 from tao_sdk.platforms import registry
+from tao_sdk.preflight import PreflightReport, PreflightRequest
+from tao_sdk.preflight.checks import failed as bad
+from tao_sdk.preflight.checks import skipped
 
 ORDER = ["platform", "dataset", "image", "compute", "credentials", "monitoring", "status_interval"]
 VALUE = "the-value-of-"
@@ -157,7 +160,7 @@ def test_scenario(
 
     # The same as a program gets it: nothing is asked, and the exit code tells.
     is_complete = not any(question.required for question in questions)
-    monkeypatch.setattr("tao_sdk.cli.launch.run_preflight", preflight("access"))
+    monkeypatch.setattr("tao_sdk.cli.preflight_view.run_preflight", preflight("access"))
     code = main(["--json", *words(plan)])
     document = json.loads(capsys.readouterr().out)
     assert code == (1 if is_complete else 2)
@@ -464,6 +467,32 @@ def test_what_the_preflight_finds_closes_the_gate(
     for condition in gate.closed():
         assert condition.state == "failed"
         assert "is bad" in condition.reason
+
+
+@pytest.mark.seed("001.1")
+def test_paths_that_were_not_looked_at_are_not_called_seen() -> None:
+    def no_host(request: PreflightRequest, *_: object) -> PreflightReport:
+        paths = (skipped(f"path:{label}", "no login host answered") for label in request.paths)
+        return PreflightReport((bad("ssh", "nobody answers"), *paths))
+
+    gate = examine_with_everything_set(whole("slurm"), no_host)
+    states = {condition.id: condition.state for condition in gate.conditions}
+    assert (states["access"], states["datasets"]) == ("failed", "unchecked")
+    assert not gate.is_open
+
+
+@pytest.mark.seed("001.1")
+def test_what_the_job_is_told_is_what_the_preflight_looks_at() -> None:
+    own = {"partition": "big", "time_hours": 12}
+    assert preflight_request(whole("slurm").set(options=own)).options == own
+
+
+def test_who_chooses_a_platform_in_vain_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "lepton" not in registry.names(), "find another that this SDK cannot run"
+    assert main(["launch", "dino", "-p", "lepton"]) == 2
+    told = capsys.readouterr().err
+    assert "this SDK cannot run jobs there" in told
+    assert "Answer with: --train-root PATH" in told
 
 
 @pytest.mark.seed("001.1")

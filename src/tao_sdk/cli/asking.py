@@ -51,11 +51,11 @@ def numbered(names: Sequence[str]) -> Callable[[str], str]:
     """Lets an answer be a number of a list; other answers stay as they are."""
 
     def accept(answer: str) -> str:
-        if not answer.isdigit():
+        if not answer.isdecimal():
             return answer
-        if not 1 <= int(answer) <= len(names):
+        if not 1 <= (position := whole_number(answer)) <= len(names):
             raise ValidationError(f"{answer} is not a number from 1 to {len(names)}")
-        return names[int(answer) - 1]
+        return names[position - 1]
 
     return accept
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 
-def console() -> Console:
-    """The terminal that stdout is."""
+def console(*, stderr: bool = False) -> Console:
+    """The terminal that stdout is, or stderr."""
     # What users named their things is text, not markup, and is not to be re-coloured.
-    return Console(markup=False, highlight=False, emoji=False)
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)

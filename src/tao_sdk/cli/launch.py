@@ -15,9 +15,10 @@ from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.launch_flags import LaunchFlags, launch_flags, make_launch_plan
 from tao_sdk.cli.launch_monitoring import attend, introduce, leave
-from tao_sdk.cli.launch_views import gate_document, show_check, show_closed_gate, show_review
+from tao_sdk.cli.launch_views import gate_document, show_closed_gate, show_review
 from tao_sdk.cli.launch_wizard import Wizard, choose_model
 from tao_sdk.cli.plan import show_plan
+from tao_sdk.cli.preflight_view import shown_preflight
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import TaoError, UnsupportedError, ValidationError
 from tao_sdk.launch import (
@@ -30,8 +31,6 @@ from tao_sdk.launch import (
     submit,
 )
 from tao_sdk.platforms import registry
-from tao_sdk.preflight.engine import run_preflight
-from tao_sdk.preflight.lines import verdict
 from tao_sdk.skills import MissingNameError
 
 if TYPE_CHECKING:
@@ -83,7 +82,10 @@ def command(
         return _say_what_is_wrong(session, gate)
     sdk = session.place.sdk(registry.canonical(plan.facts.platform_name))
     if dry_run:
-        show_plan(session, prepare(plan, sdk))
+        try:
+            show_plan(session, prepare(plan, sdk))
+        except _WRONG_INPUT as error:
+            raise click.UsageError(str(error)) from error
         return None
     return _launch(session, plan, sdk, asks=asks, watched=not no_watch)
 
@@ -107,6 +109,12 @@ def _say_what_is_missing(session: Session, gate: Gate) -> int:
         session.out.document("gate", gate_document(gate))
     else:
         session.out.line(gate.plan.prompt(screen_width()))
+        session.out.flush()
+        flags = [flag for question in gate.questions for flag in question.answer_with]
+        session.out.say(f"\nAnswer with: {', '.join(flags)}")
+    if gate.plan.facts.no_way_there:
+        # Before somebody goes to the trouble of answering the rest.
+        session.out.warn(f"in vain for now: {gate.plan.facts.no_way_there}")
     return exit_codes.MISSING_INPUT
 
 
@@ -122,9 +130,10 @@ def _launch(
 ) -> int:
     out = session.out
     out.say(f"\n{styled('Preflight', bold=True)}")
-    gate = examine(plan, preflight=run_preflight, on_check=lambda check: show_check(out, check))
-    if gate.report is not None:
-        out.say(f"  {verdict(gate.report)}")
+    gate = examine(
+        plan,
+        preflight=lambda request, bank, _: shown_preflight(out, request, bank, is_result=False),
+    )
     if not gate.is_open:
         return _say_what_is_wrong(session, gate)
     prepared = prepare(plan, sdk)

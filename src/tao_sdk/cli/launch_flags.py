@@ -20,6 +20,7 @@ from tao_sdk.launch.facts import DOCKER, LOCAL
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.request import COMMON_OPTIONS
 from tao_sdk.runner.uris import scheme_of
+from tao_sdk.skills.names import choices_for
 
 _ROOTS = ("train_root", "eval_root", "calibration_root")
 
@@ -208,6 +209,10 @@ def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> La
     known = {one.name: one for one in (*COMMON_OPTIONS, *session.place.sdk(platform).options)}
     keywords: dict[str, Any] = {}
     add_options(keywords, texts, known)
+    for name in keywords:
+        if name not in known:
+            there = choices_for(name, known)
+            raise click.BadParameter(f"{platform} has no {name!r}: {there}", param_hint="--option")
     return plan.set(options=keywords)
 
 

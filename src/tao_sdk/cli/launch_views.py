@@ -1,4 +1,4 @@
-"""What a person sees of a launch: findings as they come, the review, a closed gate."""
+"""What a person sees of a launch: the review, a closed gate."""
 
 from __future__ import annotations
 
@@ -10,27 +10,8 @@ from tao_sdk.cli.output import Output
 from tao_sdk.launch import Gate, LaunchPlan
 from tao_sdk.launch.gate import HOLDS
 from tao_sdk.launch.review import review_facts, review_json
-from tao_sdk.preflight.checks import Check
 
-_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "passed": ("ok", {"fg": "green"}),
-    "failed": ("FAILED", {"fg": "red", "bold": True}),
-    "warning": ("warning", {"fg": "yellow"}),
-    "skipped": ("skipped", {"dim": True}),
-}
-_MARK_WIDTH = 8
 _LABEL_WIDTH = 12
-
-
-def show_check(out: Output, check: Check) -> None:
-    """A finding of the preflight, as it comes in; what to do about it below."""
-    word, style = _MARKS[check.status]
-    mark = f"  {word:<{_MARK_WIDTH}}"
-    text = hanging(mark, f"{check.name}: {check.message}")
-    out.say(styled(mark, **style) + text[len(mark) :])
-    if check.remedy and check.status != "passed":
-        for line in check.remedy.splitlines():
-            out.say(hanging(" " * (_MARK_WIDTH + 2), line))
 
 
 def show_review(out: Output, plan: LaunchPlan, warnings: Iterable[str]) -> None:

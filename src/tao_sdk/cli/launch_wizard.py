@@ -110,7 +110,14 @@ class Wizard:
         for position, item in enumerate(question.items, start=1):
             entry(position, str(item["name"]), str(item["description"]))
         pick = numbered(question.choices)
-        ask("Number or name", lambda answer: self._set(platform=pick(answer)), question.default)
+
+        def accept(answer: str) -> None:
+            wanted = self._plan.set(platform=pick(answer)).facts
+            if wanted.no_way_there:
+                raise ValidationError(wanted.no_way_there)
+            self._set(platform=wanted.plan.platform)
+
+        ask("Number or name", accept, question.default)
 
     def _dataset(self, question: Question) -> None:
         for line in dataset_lines(self._plan.facts):

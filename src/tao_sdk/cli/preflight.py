@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,21 +10,7 @@ from tao_sdk import settings
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.session import Session, json_option, pass_session
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tao_sdk.preflight import Check, PreflightReport, PreflightRequest
-    from tao_sdk.skills import SkillBank
-
-_MARKS = {
-    "passed": ("✓", "green"),
-    "warning": ("!", "yellow"),
-    "failed": ("✗", "bold red"),
-    "skipped": ("-", "dim"),
-}
-_LONGEST_NAME = 28
-_SECONDS = 0.5
+from tao_sdk.errors import ValidationError
 
 
 @click.command(
@@ -117,114 +98,46 @@ def command(
     Every check runs; results come as they are found. Nothing remains of it. What cannot be
     proven has failed: the exit code is then 1, and below is what to do.
     """
-    from tao_sdk.preflight import PreflightRequest
+    from tao_sdk.cli.preflight_view import shown_preflight
+    from tao_sdk.preflight import PreflightRequest, run_preflight
     from tao_sdk.preflight.arguments import (
         read_batches,
         read_gigabytes,
         read_lists,
         read_paths,
     )
-    from tao_sdk.skills import SkillBank
+    from tao_sdk.preflight.lines import verdict
+    from tao_sdk.skills import MissingNameError, SkillBank
+    from tao_sdk.skills.platform_manifest import find_platform, platform_manifest
 
-    request = PreflightRequest(
-        platform=platform or settings.get("TAO_PLATFORM"),
-        paths=read_paths(paths),
-        required_fields=read_lists("--require", fields),
-        sample_limit=sample,
-        skip_platform_access=skip_platform_access,
-        container_image=image,
-        smoke_image=gpu_smoke_image,
-        pull_smoke_image=pull_smoke_image,
-        gpu_archs=gpu_arch,
-        gpu_count=gpus,
-        target_gpu_count=target_gpu_count,
-        target_gpu_memory_gb=read_gigabytes("--target-gpu-memory-gb", target_gpu_memory_gb),
-        min_gpu_memory_gb=gpu_memory,
-        effective_batch=read_batches(batches),
-        docker_host=docker_host,
-        model_credentials=credential,
-        confirmed_mounts=confirm_mounts,
-    )
-    report = _run(session, request, SkillBank(bank))
+    found_bank = SkillBank(bank)
+    try:
+        request = PreflightRequest(
+            platform=platform or settings.get("TAO_PLATFORM"),
+            paths=read_paths(paths),
+            required_fields=read_lists("--require", fields),
+            sample_limit=sample,
+            skip_platform_access=skip_platform_access,
+            container_image=image,
+            smoke_image=gpu_smoke_image,
+            pull_smoke_image=pull_smoke_image,
+            gpu_archs=gpu_arch,
+            gpu_count=gpus,
+            target_gpu_count=target_gpu_count,
+            target_gpu_memory_gb=read_gigabytes("--target-gpu-memory-gb", target_gpu_memory_gb),
+            min_gpu_memory_gb=gpu_memory,
+            effective_batch=read_batches(batches),
+            docker_host=docker_host,
+            model_credentials=credential,
+            confirmed_mounts=confirm_mounts,
+        )
+        find_platform(platform_manifest(found_bank), request.platform)
+    except (ValidationError, MissingNameError) as error:
+        raise click.UsageError(str(error)) from error
+    if session.out.json:
+        report = run_preflight(request, found_bank)
+        told = {"platform": request.platform, **report.as_json(), "verdict": verdict(report)}
+        session.out.document("preflight", told)
+    else:
+        report = shown_preflight(session.out, request, found_bank, is_result=True)
     return exit_codes.OK if report.ok else exit_codes.PROBLEM
-
-
-def _run(session: Session, request: PreflightRequest, bank: SkillBank) -> PreflightReport:
-    from tao_sdk.preflight import run_preflight
-    from tao_sdk.preflight.lines import check_line, remedy_lines, verdict
-
-    out = session.out
-    if out.json:
-        report = run_preflight(request, bank)
-        fields = {"platform": request.platform, **report.as_json(), "verdict": verdict(report)}
-        out.document("preflight", fields)
-        return report
-    if out.on_terminal:
-        return _for_a_person(session, request, bank)
-
-    def tell(check: Check) -> None:
-        out.line(check_line(check))
-        out.flush()
-
-    report = run_preflight(request, bank, tell)
-    for line in (*remedy_lines(report), "", verdict(report)):
-        out.line(line)
-    return report
-
-
-def _for_a_person(session: Session, request: PreflightRequest, bank: SkillBank) -> PreflightReport:
-    """Findings scroll past above a line that shows that somebody is at work."""
-    from tao_sdk.cli.consoles import console
-    from tao_sdk.preflight import run_preflight
-    from tao_sdk.preflight.lines import remedy_lines, verdict
-
-    out, screen, began = session.out, console(), time.monotonic()
-    labels = [*request.paths, *request.required_fields, *request.effective_batch]
-    widest = max((len(f"fields:{label}") for label in labels), default=0)
-    width = min(max(widest, len("kubernetes.node_runtime")), _LONGEST_NAME)
-    with ExitStack() as stack:
-        show: Callable[[str], None] = out.line
-        if out.can_draw:
-            from tao_sdk.cli.live_line import LiveLine
-
-            def at_work(_: int) -> str:
-                return f"looking at {request.platform}: {time.monotonic() - began:.0f} s"
-
-            show = stack.enter_context(LiveLine(out, at_work, _SECONDS)).print_above
-
-        def tell(check: Check) -> None:
-            show(_drawn(screen, check, width))
-
-        report = run_preflight(request, bank, tell)
-    for line in remedy_lines(report):
-        style = "" if line.startswith(" ") else "bold"
-        screen.print(_fitted(line, screen.width), style=style, soft_wrap=True)
-    screen.print()
-    screen.print(verdict(report), style="bold green" if report.ok else "bold red")
-    return report
-
-
-def _fitted(line: str, width: int) -> str:
-    """Prose between words; a command, which is indented further, as it is to be copied."""
-    if line.startswith("    "):
-        return line
-    return textwrap.fill(
-        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _drawn(screen: Console, check: Check, width: int) -> str:
-    """One finding, fitted to the terminal: what goes on is indented below its beginning."""
-    from rich.table import Table
-    from rich.text import Text
-
-    mark, style = _MARKS[check.status]
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(width=width, overflow="fold")
-    grid.add_column(overflow="fold")
-    dim = "dim" if check.status == "skipped" else ""
-    grid.add_row(Text(mark, style), Text(check.name, dim or "bold"), Text(check.message, dim))
-    with screen.capture() as captured:
-        screen.print(grid)
-    return captured.get().rstrip("\n")
