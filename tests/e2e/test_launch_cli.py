@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -148,6 +149,14 @@ def test_a_relative_root_is_one_of_this_folder(cli: Cli, data: Path) -> None:
         *("--set", "num_epochs=1", *QUICK),
     )
     assert f"dataset.path={data}" in said
+
+
+def test_a_relative_place_for_results_is_one_of_this_folder(cli: Cli) -> None:
+    words = ("launch", "tiny-trainer", "--automl", "off", "--results", "out")
+    [gate] = cli.documents(*words, "-p", "local", "--gpus", "0", code=2)
+    assert gate["review"]["results"] == str(cli.folder / "out")  # type: ignore[index]
+    _, told = cli.both(*words, "-p", "slurm", code=2)
+    assert "results: 'out' is relative" in told
 
 
 def test_a_root_that_is_not_there_closes_the_gate(cli: Cli) -> None:
@@ -313,6 +322,26 @@ def test_no_at_the_review_leaves_nothing(cli: Cli, key: bytes, code: int) -> Non
     terminal.read_to("Launch?")
     terminal.press(key)
     assert "nothing was created" in terminal.end(code)
+    assert not (cli.folder / "state").exists()
+
+
+@pytest.mark.seed("001.1")
+def test_ctrl_c_in_the_preflight_leaves_nothing(cli: Cli) -> None:
+    key = cli.folder / "key"
+    key.touch(mode=0o600)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the call, and says nothing
+        cli.environment |= {
+            "SLURM_USER": "someone",
+            "SLURM_HOSTNAME": f"127.0.0.1:{silent.getsockname()[1]}",
+            "SLURM_PARTITION": "gpu",
+            "SSH_KEY_PATH": str(key),
+        }
+        words = ("launch", "tiny-trainer", "-p", "slurm", "--automl", "off", "--yes")
+        terminal = Terminal(cli, *words, columns=80)
+        terminal.read_to("looking at slurm")
+        terminal.read_to("wall_time")
+        terminal.press(b"\x03")
+        assert "stopped; nothing was created" in terminal.end(130)
     assert not (cli.folder / "state").exists()
 
 

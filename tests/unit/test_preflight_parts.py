@@ -280,6 +280,8 @@ class TestHours:
             hours_asked(DEFAULTS)
         [found] = wall_time_checks(DEFAULTS)
         assert found.status == "failed"
+        [found] = wall_time_checks(DEFAULTS, {"time_hours": "four"})
+        assert (found.status, "time_hours='four'" in found.message) == ("failed", True)
 
     @pytest.mark.parametrize(
         ("partition", "status", "says"),

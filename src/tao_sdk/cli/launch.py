@@ -130,10 +130,15 @@ def _launch(
 ) -> int:
     out = session.out
     out.say(f"\n{styled('Preflight', bold=True)}")
-    gate = examine(
-        plan,
-        preflight=lambda request, bank, _: shown_preflight(out, request, bank, is_result=False),
-    )
+    try:
+        gate = examine(
+            plan,
+            preflight=lambda request, bank, _: shown_preflight(out, request, bank, is_result=False),
+        )
+    except KeyboardInterrupt:
+        out.say("")  # ends the line on which the terminal shows ^C
+        out.warn("stopped; nothing was created")
+        return exit_codes.DETACHED
     if not gate.is_open:
         return _say_what_is_wrong(session, gate)
     prepared = prepare(plan, sdk)

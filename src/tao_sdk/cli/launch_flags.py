@@ -194,9 +194,9 @@ def with_absolute_places(plan: LaunchPlan) -> LaunchPlan:
         return plan
     roots = {name: _absolute(value) for name, value in plan.given_roots().items()}
     named = {name: roots.pop(name) for name in _ROOTS if name in roots}
-    models = {"parent": plan.parent, "resume": plan.resume}
-    models = {name: str(_absolute(path)) for name, path in models.items() if path}
-    return plan.set(**named, **models, roots=roots)
+    places = {"parent": plan.parent, "resume": plan.resume, "results": plan.results}
+    places = {name: str(_absolute(path)) for name, path in places.items() if path}
+    return plan.set(**named, **places, roots=roots)
 
 
 def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> LaunchPlan:
@@ -209,10 +209,11 @@ def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> La
     known = {one.name: one for one in (*COMMON_OPTIONS, *session.place.sdk(platform).options)}
     keywords: dict[str, Any] = {}
     add_options(keywords, texts, known)
-    for name in keywords:
+    for name, value in keywords.items():
         if name not in known:
             there = choices_for(name, known)
             raise click.BadParameter(f"{platform} has no {name!r}: {there}", param_hint="--option")
+        known[name].check(name, value)
     return plan.set(options=keywords)
 
 

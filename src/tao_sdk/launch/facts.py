@@ -201,9 +201,9 @@ class Facts:
         return lambda address: address in roots or Path(_folder(address)).exists()
 
     def _other_places(self) -> Iterator[tuple[str, str]]:
-        """Places that were given one by one: models, and exact paths of data."""
+        """Places that were given one by one: models, results, and exact paths of data."""
         plan = self.plan
-        named = {"parent": plan.parent, "resume": plan.resume}
+        named = {"parent": plan.parent, "resume": plan.resume, "results": plan.results}
         data = {key: plan.specs.get(key) for key in self.data_sources}
         for name, place in {**named, **data}.items():
             if isinstance(place, str) and place:

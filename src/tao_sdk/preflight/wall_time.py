@@ -32,10 +32,9 @@ def hours_asked(defaults: Mapping[str, Any], options: Mapping[str, Any] = _NONE)
 
     `options` are the job's own, which win over the variables.
     """
-    asked = options.get("time_hours")
-    usual = defaults.get("time_hours", _USUAL_HOURS)
-    wall = _number("SLURM_TIME_HOURS", usual) if asked is None else float(asked)
-    return Hours(wall, _number("SLURM_TIMEOUT_HOURS", warned_after(wall)))
+    own, usual = options.get("time_hours"), defaults.get("time_hours", _USUAL_HOURS)
+    wall = _setting("SLURM_TIME_HOURS", usual) if own is None else _number("time_hours", str(own))
+    return Hours(wall, _setting("SLURM_TIMEOUT_HOURS", warned_after(wall)))
 
 
 def partitions_asked(options: Mapping[str, Any] = _NONE) -> list[str]:
@@ -149,8 +148,11 @@ def _limit(minutes: int | None) -> str:
     return "no limit" if minutes is None else f"{minutes / 60:g} h"
 
 
-def _number(name: str, default: Any) -> float:
-    text = settings.lookup(name) or str(default)
+def _setting(name: str, default: Any) -> float:
+    return _number(name, settings.lookup(name) or str(default))
+
+
+def _number(name: str, text: str) -> float:
     try:
         hours = float(text)
     except ValueError:
