@@ -350,7 +350,6 @@ def test_answers_that_cannot_be_are_asked_for_again(cli: Cli) -> None:
     for answer, complaint in (
         ("\u00b2", "no platform"),
         ("99", "not a number from 1 to"),
-        ("lepton", "this SDK cannot run jobs there"),
     ):
         terminal.answer("Number or name", answer)
         terminal.read_to(complaint)

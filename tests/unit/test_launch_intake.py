@@ -26,8 +26,11 @@ from launch_situations import (
 )
 
 from tao_sdk.cli import main
-from tao_sdk.errors import SecretExposureError
+from tao_sdk.cli.launch_wizard import Wizard
+from tao_sdk.cli.session import Session
+from tao_sdk.errors import SecretExposureError, ValidationError
 from tao_sdk.launch import GateClosedError, LaunchPlan, examine, inputs_gate, launch
+from tao_sdk.launch.facts import Facts
 from tao_sdk.launch.gate import CONDITIONS, preflight_request
 from tao_sdk.platforms import registry
 from tao_sdk.preflight import PreflightReport, PreflightRequest
@@ -185,7 +188,6 @@ def words(plan: LaunchPlan) -> list[str]:
     import shlex
 
     from tao_sdk.cli.launch_flags import command_line
-    from tao_sdk.cli.session import Session
 
     return shlex.split(command_line(Session(), plan))[1:]
 
@@ -397,6 +399,9 @@ def test_calibration_and_other_roots() -> None:
         ({"gpus": -2}, "gpus"),
         ({"nodes": 0}, "nodes"),
         ({"status_interval_minutes": 0}, "minutes"),
+        ({"status_interval_minutes": "5"}, "minutes"),
+        ({"image": "registry/own:2 --privileged"}, "has a space"),
+        ({"results": "out"}, "results: 'out' is relative"),
         ({"automl": "maybe"}, "automl"),
     ],
 )
@@ -423,6 +428,14 @@ def test_a_secret_in_a_plan_is_refused(
     with pytest.raises(SecretExposureError) as caught:
         whole("local", gpus=1, **changes).missing()
     assert VALUE not in str(caught.value)
+
+
+def test_a_path_may_be_a_path() -> None:
+    plan = whole(
+        "local", train_root=Path("/data/train"), specs={EVAL_KEYS[0]: Path("/data/e.json")}
+    )
+    assert (plan.train_root, plan.specs[EVAL_KEYS[0]]) == ("/data/train", "/data/e.json")
+    assert plan.facts.paths[EVAL_KEYS[0]] == "/data/e.json"
 
 
 def test_steps_add_up() -> None:
@@ -487,12 +500,20 @@ def test_what_the_job_is_told_is_what_the_preflight_looks_at() -> None:
     assert preflight_request(whole("slurm").set(options=own)).options == own
 
 
-def test_who_chooses_a_platform_in_vain_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "lepton" not in registry.names(), "find another that this SDK cannot run"
-    assert main(["launch", "dino", "-p", "lepton"]) == 2
+def test_who_chooses_a_platform_in_vain_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Facts, "can_run_here", False)
+    assert main(["launch", "dino", "-p", "slurm"]) == 2
     told = capsys.readouterr().err
     assert "this SDK cannot run jobs there" in told
     assert "Answer with: --train-root PATH" in told
+
+    # The wizard does not take it for an answer.
+    answer = lambda _label, accept, _default=None: accept("slurm")  # noqa: E731
+    monkeypatch.setattr("tao_sdk.cli.launch_wizard.ask", answer)
+    with pytest.raises(ValidationError, match="cannot run jobs there"):
+        Wizard(Session(), LaunchPlan("dino", bank=BANK)).complete()
 
 
 @pytest.mark.seed("001.1")

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.slurm.remote import Section
 from tao_sdk.preflight import PreflightRequest, host_setup, json_records
 from tao_sdk.preflight.arguments import read_batches, read_gigabytes, read_lists, read_paths
 from tao_sdk.preflight.checks import Check, presentable
+from tao_sdk.preflight.docker import start_remedy
 from tao_sdk.preflight.gpus import GpuFacts, gpu_checks, occupancy, parse_gpus
 from tao_sdk.preflight.host_gpus import restrict_facts
 from tao_sdk.preflight.json_records import examine_text
@@ -409,3 +411,14 @@ def test_a_path_with_a_line_break_is_called_that() -> None:
     request = PreflightRequest(platform="local", paths={"train": "/data/new\nline"})
     [found] = local_checks(request, "train")
     assert (found.status, "line break" in found.message) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ssh://me@gpu-host:2222", "ssh -o BatchMode=yes -p 2222 me@gpu-host docker info"),
+        ("ssh://gpu-host", "ssh -o BatchMode=yes gpu-host docker info"),
+    ],
+)
+def test_the_command_that_tries_a_docker_host_is_one_of_ssh(url: str, words: str) -> None:
+    assert words in start_remedy(Endpoint(url), OSError())

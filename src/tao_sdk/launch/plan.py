@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from types import MappingProxyType
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import UnknownOptionError, ValidationError
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LaunchPlan"]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_PLACES = (
+    "train_root", "eval_root", "calibration_root", "parent", "resume", "pretrained", "results"
+)  # fmt: skip
+_SPACE = re.compile(r"\s")
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,13 @@ class LaunchPlan:
     bank: SkillBank | str | Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        self._take_paths_as_texts()
         if self.image is not None and not self.image.strip():
             raise ValidationError(
                 "image: the override is empty: give an image reference, or confirm the default"
             )
+        if self.image is not None and not self.image.startswith("/") and _SPACE.search(self.image):
+            raise ValidationError(f"image: {self.image!r} has a space in it: no image has")
         if self.automl not in POLICIES:
             raise ValidationError(f"automl: {self.automl!r} is not one of {', '.join(POLICIES)}")
         if self.gpus is not None:
@@ -86,10 +92,22 @@ class LaunchPlan:
         if self.nodes is not None:
             check_positive("nodes", self.nodes)
         interval = self.status_interval_minutes
-        if interval is not None and not 0 < interval < float("inf"):
+        is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+        if interval is not None and not (is_number and 0 < interval < float("inf")):
             raise ValidationError(
-                f"status_interval_minutes: {interval} is not a number of minutes above 0"
+                f"status_interval_minutes: {interval!r} is not a number of minutes above 0"
             )
+
+    def _take_paths_as_texts(self) -> None:
+        for name in _PLACES:
+            value = getattr(self, name)
+            if isinstance(value, (list, tuple)):
+                object.__setattr__(self, name, tuple(_text(item) for item in value))
+            else:
+                object.__setattr__(self, name, _text(value))
+        for name in ("roots", "specs"):
+            values = {key: _text(value) for key, value in getattr(self, name).items()}
+            object.__setattr__(self, name, values)
 
     def set(self, **answers: Any) -> LaunchPlan:
         """The same plan with these answers; mappings are added to what was there."""
@@ -141,3 +159,8 @@ class LaunchPlan:
             **self.roots,
         }
         return {name: value for name, value in named.items() if value}
+
+
+def _text(value: Any) -> Any:
+    """People hand over paths as `Path`, too."""
+    return str(value) if isinstance(value, PurePath) else value

@@ -127,9 +127,7 @@ class _Daemon:
         try:
             info = self._transport.info
         except (BackendUnreachableError, PlatformError) as error:
-            yield failed(
-                "docker.daemon", str(error), _start_remedy(self._transport.endpoint, error)
-            )
+            yield failed("docker.daemon", str(error), start_remedy(self._transport.endpoint, error))
             return
         version, name = info.get("ServerVersion", "?"), info.get("Name", "?")
         where = self._transport.endpoint
@@ -272,12 +270,14 @@ class _Daemon:
         return taken
 
 
-def _start_remedy(endpoint: Endpoint, error: Exception) -> str:
+def start_remedy(endpoint: Endpoint, error: Exception) -> str:
+    """What to do about a daemon that does not answer."""
     if endpoint.url.startswith("ssh://"):
-        host = endpoint.url.removeprefix("ssh://")
+        host, _, number = endpoint.url.removeprefix("ssh://").partition(":")
+        port = f"-p {number} " if number else ""
         return (
-            f"Try: ssh -o BatchMode=yes {host} docker info. A key, a known host key and the docker "
-            "group there are needed."
+            f"Try: ssh -o BatchMode=yes {port}{host} docker info. A key, a known host key and the "
+            "docker group there are needed."
         )
     if "Permission denied" in str(error):
         return "Join the docker group (sudo usermod -aG docker $USER), then log in again."
