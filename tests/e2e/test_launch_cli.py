@@ -223,6 +223,9 @@ def test_without_monitoring_the_id_is_printed_and_a_watcher_sees_the_end(cli: Cl
     bank = PatientBank(cli.folder)
     out, said = cli.both(*bank.words("--no-monitor"))
     job = out.strip()
+    told = cli("status", job)
+    assert "command   the runner and its payload" in told
+    assert len(told) < 2000, "what the job carries is not for a person's screen"
     assert f"tao-sdk status {job}" in said
     log = re.search(r"^watcher .*log: (.*)$", said, re.MULTILINE)
     assert log

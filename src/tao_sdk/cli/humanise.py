@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
+from tao_sdk.bundle.recognition import carries_runner
+
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -19,6 +21,13 @@ def short_id(job_id: str) -> str:
 def one_line(text: str) -> str:
     """Text that cannot break a line, a table or a terminal."""
     return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
+
+
+def command_text(command: str) -> str:
+    """A command in one line; what the runner carries is told in words."""
+    if carries_runner(command):
+        return f"the runner and its payload ({len(command):,} characters; --json has them)"
+    return one_line(command)
 
 
 def moment(text: str) -> datetime | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from tao_sdk.cli.humanise import moment, one_line, rough_span, short_id
+from tao_sdk.cli.humanise import command_text, moment, one_line, rough_span, short_id
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
 from tao_sdk.models import JobState
@@ -94,7 +94,7 @@ def _cells(job: FoundJob, now: datetime) -> dict[str, str]:
 def _what(job: FoundJob) -> str:
     """The model and action where they were given, else the command."""
     named = " ".join(name for name in (job.row["network_arch"], job.row["action"]) if name)
-    return one_line(named or str(job.request.get("command", "")))
+    return one_line(named) or command_text(str(job.request.get("command", "")))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:

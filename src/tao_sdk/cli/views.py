@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from tao_sdk.cli.humanise import ago, moment, one_line, short_id, span
+from tao_sdk.cli.humanise import ago, command_text, moment, one_line, short_id, span
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
 from tao_sdk.cli.table import COLOURS, progress_text
@@ -86,7 +86,7 @@ def _facts(job: FoundJob, progress: Progress | None, now: datetime) -> Facts:
         *_reasons(job),
         *evidence(job),
         ("what", " ".join(name for name in (row["network_arch"], row["action"]) if name)),
-        ("command", one_line(str(request.get("command", "")))),
+        ("command", command_text(str(request.get("command", "")))),
         ("image", row["image"]),
         ("platform", f"{job.platform}{backend}"),
         ("gpus", _gpus(job)),
