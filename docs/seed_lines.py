@@ -16,11 +16,9 @@ DOCUMENTS = {
     "004": "Docker",
 }
 
-LAUNCH = "launch"
 AUTOML = "automl"
-AGENTS = "dashboard and agents"
 
-WORK = (LAUNCH, AUTOML, AGENTS)
+WORK = (AUTOML,)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ SEED_LINES = (
     SeedLine("000.25", "a missing package is named with its install command"),
     SeedLine("001.1", "nothing is made before every condition holds"),
     SeedLine("001.2", "questions about platform, monitoring and interval"),
-    SeedLine("001.3", "a monitored job is reported on until its end", (AGENTS,)),
+    SeedLine("001.3", "a monitored job is reported on until its end"),
     SeedLine("001.4", "what is missing is asked for with examples"),
     SeedLine("001.5", "which image field wins, and that it is confirmed"),
     SeedLine("001.6", "only the chosen platform's credentials are asked for"),
