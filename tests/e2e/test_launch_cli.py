@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import socket
 import struct
@@ -86,6 +87,12 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         os.write(self._screen, key)
+
+    def press_until_heard(self, key: bytes) -> None:
+        """Between showing a prompt and waiting for input, Python does not hear a signal."""
+        self.press(key)
+        while not select.select([self._screen], [], [], 10)[0]:
+            self.press(key)
 
     def end(self, code: int) -> str:
         while self._read():
@@ -323,7 +330,7 @@ def test_no_at_the_review_leaves_nothing(cli: Cli, key: bytes, code: int) -> Non
     bank = PatientBank(cli.folder)
     terminal = Terminal(cli, *bank.words("--no-monitor"))
     terminal.read_to("Launch?")
-    terminal.press(key)
+    terminal.press_until_heard(key)
     assert "nothing was created" in terminal.end(code)
     assert not (cli.folder / "state").exists()
 

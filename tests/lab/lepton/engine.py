@@ -19,7 +19,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Engine:
     """Starts, stops and buries."""
 
-    def __init__(self, state: State, *, slots: int = 12, grace: float = 2.0) -> None:
+    def __init__(self, state: State, *, slots: int = 64, grace: float = 2.0) -> None:
         self._state = state
         self._slots = threading.Semaphore(slots)
         self.grace = grace

@@ -159,11 +159,9 @@ class BrevCli:
             if kept["program"] == key:
                 version = kept["version"]
                 return Facts(tuple(version) if version else None, frozenset(kept["create_flags"]))
-        said = self._run("version", ["--version"], _QUICK_SECONDS)
-        helped = self._run("help", ["create", "--help"], _QUICK_SECONDS)
         facts = Facts(
-            answers.parse_version(f"{said.text} {said.complaint}"),
-            answers.parse_flags(f"{helped.text} {helped.complaint}"),
+            self._asked("version", ["--version"], _QUICK_SECONDS, answers.parse_version),
+            self._asked("help", ["create", "--help"], _QUICK_SECONDS, answers.parse_flags),
         )
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = sorted(facts.create_flags)
@@ -210,7 +208,7 @@ class BrevCli:
         for pause in (*_PAUSES, None):
             try:
                 said = self._run(what, words, seconds)
-                return parse(said.text)
+                return parse(said.text or said.complaint)
             except RefusedError as error:
                 trouble = str(error)
             except (ValueError, TypeError):
