@@ -52,7 +52,7 @@ def test_modules_unfold_to_what_they_were(name: str) -> None:
 
 def test_an_example() -> None:
     source = "if a:\n for b in c:\n  d()\ne={1:2}\nclass f:\n def g(h):\n  i\n"
-    folded = "if a\1for b in c\1d()\n\2\2e={1:2}\nclass f\1def g(h)\1i\n"
+    folded = "if a\1for b in c\1d()\2\2e={1:2}\nclass f\1def g(h)\1i\n"
     assert fold(source) == folded
     assert unfold(folded).rstrip() == source.rstrip()
 

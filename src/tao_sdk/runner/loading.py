@@ -22,9 +22,12 @@ DEEPER, SHALLOWER = "\1", "\2"
 def unfold(folded: str) -> str:
     """A module's source from the form in which it travels."""
     source, level = "", 0
-    for line in folded.replace(DEEPER, f":\n{DEEPER}").split("\n"):
+    lines = folded.replace(DEEPER, f":\n{DEEPER}").replace(SHALLOWER, f"\n{SHALLOWER}")
+    for line in lines.split("\n"):
         level += line.count(DEEPER) - line.count(SHALLOWER)
-        source += " " * level + line.strip(DEEPER + SHALLOWER) + "\n"
+        text = line.strip(DEEPER + SHALLOWER)
+        if text:
+            source += " " * level + text + "\n"
     return source
 
 

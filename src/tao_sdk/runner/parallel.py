@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Rest = Callable[[], None]
     Task = Callable[[], Rest | None]
 
-_FEW = 4
+_FEW = 3
 _LOOK_SECONDS = 0.02
 _BUSY = 0.6
 
@@ -32,7 +32,7 @@ def run_all(tasks: Iterable[Task], most: int, stop: threading.Event) -> None:
     A task that has to wait for an answer may return the rest of itself, which is called later: the
     thread begins others meanwhile. Threads get into each other's way, so there are few of them
     while they keep a processor busy, and more where they do not; of those that can begin others,
-    a quarter as many as may be under way (each has some answers to wait for).
+    a third as many as may be under way (each has some answers to wait for).
     """
     waiting, lock = iter(tasks), threading.Lock()
     workers: list[threading.Thread] = []
