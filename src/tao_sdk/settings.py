@@ -90,8 +90,8 @@ _TABLE = (
     ),
     Setting(
         "TAO_VERIFY",
-        "full: large files are compared with their MD5 as well, not only piece by piece",
-        "pieces",
+        "whether large files are compared with their MD5 (full) or piece by piece (pieces); unset: "
+        "piece by piece over TLS and on one machine, with their MD5 over plain HTTP",
         injected=True,
     ),
     Setting(

@@ -127,6 +127,8 @@ class Run:
             inputs={f"{box.folder}/data": f"s3://bucket/in/{self.job}"},
             outputs=[f"{box.folder}/out"],
         )
+        # A name, of which the runner does not know that it is this machine's: as from elsewhere.
+        url = url.replace("127.0.0.1", "localhost")
         env = {**self.bucket.results, **QUICK, "S3_ENDPOINT_URL": url, "TAO_ATTEMPT": str(attempt)}
         self.trouble.process = box.start(command, env)
         return box.end(self.trouble.process)

@@ -248,7 +248,11 @@ class TestFaults:
                 assert s3.upload_all(up, Tally(), threads=3) == []
             assert {name: bucket.read("up/" + name) for name in content} == content
 
-    @pytest.mark.parametrize(("size", "verify"), [(50_000, ""), (4 * MIB, "full")])
+    @pytest.mark.parametrize(
+        ("size", "verify", "host"),
+        [(50_000, "", "127.0.0.1"), (4 * MIB, "full", "127.0.0.1"), (4 * MIB, "", "localhost")],
+        ids=["small", "large, when asked for", "large, over plain HTTP from elsewhere"],
+    )
     def test_a_flipped_bit_is_noticed(
         self,
         bucket: Bucket,
@@ -256,8 +260,12 @@ class TestFaults:
         monkeypatch: pytest.MonkeyPatch,
         size: int,
         verify: str,
+        host: str,
     ) -> None:
-        """What arrives is compared with the store's checksum, and fetched again."""
+        """What arrives is compared with the store's checksum, and fetched again.
+
+        `localhost` could be anywhere, as far as the runner knows.
+        """
         monkeypatch.setenv("TAO_VERIFY", verify)
         data = noise(size)
         bucket.put("file", data)
@@ -267,7 +275,8 @@ class TestFaults:
             return flips.pop() if method == "GET" and flips else None
 
         with FaultProxy(bucket.url, script) as proxy:
-            tally = fetch(bucket.s3(proxy.url), f"{bucket.uri}/file", tmp_path)
+            url = proxy.url.replace("127.0.0.1", host)
+            tally = fetch(bucket.s3(url), f"{bucket.uri}/file", tmp_path)
         assert below(tmp_path) == {"file": data}
         assert (tally.bytes, tally.files) == (size, 1)
         assert not flips

@@ -10,17 +10,16 @@ beside them later. What comes out is bounded by the free disk space only.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from .archive_members import COPY_BYTES, Member, tar_members, zip_members
 from .errors import RunnerError
+from .notes import read_note, write_note
 from .site_packages import importable
 from .uris import ARCHIVE_SUFFIX
 
@@ -35,7 +34,7 @@ _LARGE_BYTES = 64 << 20
 def extracted_folder(path: str, digest: str, *, into_parent: bool = False) -> str | None:
     """Where an archive of this digest lies unpacked, or None. The archive itself may be gone."""
     folder = result_folder(path, into_parent)
-    whole = digest and _read_marker(_marker(path)).get("digest") == digest
+    whole = digest and read_note(_marker(path)).get("digest") == digest
     return folder if whole and os.path.isdir(folder) and os.listdir(folder) else None
 
 
@@ -64,17 +63,17 @@ def extract_beside(
         marker = _marker(path)
         replace = not into_parent and _is_ours_alone(marker, folder)
         made = replace or not os.path.lexists(folder)
-        before = _read_marker(marker)
+        before = read_note(marker)
         if before:
             # No proof any more, but still known as ours.
-            _write_marker(marker, {**before, "digest": ""})
+            write_note(marker, {**before, "digest": ""})
         _sweep(
             path,
             folder if into_parent else os.path.dirname(folder),
             _NOBODYS_SECONDS if shared else 0,
         )
         extract(path, folder, into_parent=into_parent, replace=replace, unless=is_there, say=say)
-        _write_marker(marker, {"digest": digest, "folder": folder, "made": made})
+        write_note(marker, {"digest": digest, "folder": folder, "made": made})
     if not keep and os.path.exists(path):
         os.remove(path)
     return folder
@@ -133,22 +132,6 @@ def _marker(path: str) -> str:
     return os.path.join(folder, f".{name}{_MARKER_SUFFIX}")
 
 
-def _read_marker(marker: str) -> dict[str, Any]:
-    try:
-        with open(marker, encoding="utf-8") as file:
-            record = json.load(file)
-    except (FileNotFoundError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _write_marker(marker: str, record: dict[str, Any]) -> None:
-    draft = f"{marker}.{os.urandom(4).hex()}"
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump(record, file)
-    os.replace(draft, marker)
-
-
 def _sweep(path: str, folder: str, older_than: float) -> None:
     """Remove what a killed process left of unpacking this archive."""
     left = re.compile(rf"\.{re.escape(os.path.basename(path))}\.[0-9a-f]{{8}}{_WORKSHOP_SUFFIX}")
@@ -161,11 +144,11 @@ def _sweep(path: str, folder: str, older_than: float) -> None:
 
 def _is_ours_alone(marker: str, folder: str) -> bool:
     """Whether all that is in the folder came out of an earlier version of this archive."""
-    if not _read_marker(marker).get("made"):
+    if not read_note(marker).get("made"):
         return False
     beside = os.path.dirname(marker)
     markers = [os.path.join(beside, n) for n in os.listdir(beside) if n.endswith(_MARKER_SUFFIX)]
-    return [m for m in markers if _read_marker(m).get("folder") == folder] == [marker]
+    return [m for m in markers if read_note(m).get("folder") == folder] == [marker]
 
 
 def _merge(archive: str, source: str, target: str) -> None:

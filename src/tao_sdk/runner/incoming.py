@@ -3,11 +3,11 @@
 What arrives is compared with what the store said about it before it gets its name. What a killed
 attempt has fetched of a large file is not fetched again.
 
-The MD5 of a file in pieces is not computed where it is also the object's tag: one processor would
-take longer for it than the network for the file. The tag, `Content-Range` and the length of every
-answer tie the pieces to one version. It is computed where pieces lay on the disk from an earlier
-attempt, because no connection protected them there, and with TAO_VERIFY=full. Other checksums
-always are.
+The MD5 of a file in pieces is not computed where it is also the object's tag and TLS, or never
+leaving the machine, protects the pieces: one processor would take longer for it than the network
+for the file. The tag, `Content-Range` and the length of every answer tie the pieces to one version.
+It is computed over plain HTTP from elsewhere, where pieces lay on the disk from an earlier attempt,
+because no connection protected them there, and with TAO_VERIFY=full. Other checksums always are.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _LONGEST_LAG = 16
 """Pieces."""
 _CHANGED = (412, 416)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_PROTECTED = ("https:", "http://127.")
+"""By TLS, or because nothing leaves the machine."""
 _S3_CHECKSUMS = ("sha256", "crc32", "sha1")
 
 
@@ -58,8 +60,8 @@ class Shared(NamedTuple):
     ending: threading.Event
     folders: dict[str, set[str]]
     """What is in those that were made, or found, so far."""
-    is_full: bool
-    """Everything is hashed."""
+    verify: str
+    """Which large files are hashed: "full" (all), "pieces" (as few as possible); "" decides."""
 
 
 class Incoming:
@@ -67,7 +69,7 @@ class Incoming:
 
     def __init__(self, file: RemoteFile, target: str, shared: Shared) -> None:
         self._file, self._target, self._size = file, target, file.size
-        self._client, self._progress, self._stop, self._folders, self._is_full = shared
+        self._client, self._progress, self._stop, self._folders, self._verify = shared
         self._checksum = file.checksum
         self._partial: PartialFile | None = None
         self._sent: Sent | None = None
@@ -339,7 +341,9 @@ class InPieces(Incoming):
         partial = PartialFile(self._target, tag and f"{tag} {self._size} {PIECE}")
         self._partial = partial
         self._have = partial.resume(self._size, PIECE, bool(self._checksum))
-        if self._is_full or partial.has_unproved or self._checksum != f"md5:{tag}":
+        is_doubtful = partial.has_unproved or self._checksum != f"md5:{tag}"
+        verify = self._verify or ("" if self._file.request().url.startswith(_PROTECTED) else "full")
+        if is_doubtful or verify == "full":
             self._is_hashed = bool(self._checksum)
         else:
             self._right_tag = tag

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from .context import Context
 from .errors import NotFoundError, RunnerError
+from .notes import read_note, write_note
 from .remote import Listing, RemoteFile
 from .report import Reporter, Stage
 from .tasks import StagingTask, local_result
@@ -244,11 +245,7 @@ class _Staging:
         marker: dict[str, Any] = {}
         # A mirror that cannot be written to may still have one.
         for root in dict.fromkeys((self._mount_path or self._context.work, self._root(task))):
-            try:
-                with open(_marker(root, task), encoding="utf-8") as file:
-                    marker = json.load(file)
-            except (FileNotFoundError, PermissionError, ValueError):
-                continue
+            marker = read_note(_marker(root, task)) or marker
         return marker
 
     def _remove_leftovers(self, wanted: _Wanted) -> None:
@@ -275,10 +272,7 @@ class _Staging:
         }
         path = _marker(self._root(wanted.task), wanted.task)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        draft = f"{path}.{os.urandom(4).hex()}"
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(json.dumps(marker))  # `json.dump` is many times slower
-        os.replace(draft, path)
+        write_note(path, marker)
         self._paths[_key(wanted.task)] = result
 
     def _unpacked(self, wanted: _Wanted, ours: Container[str]) -> tuple[str, dict[str, str]]:

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from .errors import RunnerError
+from .notes import read_note, write_note
 
 _TURN = re.compile(r"turn-(\d+)(?:\.outcome|\.used-\d+)?")
 
@@ -86,7 +87,7 @@ def staging_turn(
     try:
         yield turn
         if not turn.is_done:
-            raise RuntimeError("a staging turn must end with done() or an error")
+            raise RuntimeError("done() comes before the end")
     except BaseException as error:
         if not turn.is_done:
             # Only our own messages are known to hold no secret.
@@ -183,38 +184,27 @@ class _Turns:
             return False
 
     def end(self, number: int, outcome: dict[str, Any]) -> None:
-        path = self.path(number) + ".outcome"
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump({"holder": self._holder, "digest": self._digest, **outcome}, file)
-        os.replace(path + ".tmp", path)
+        told = {"holder": self._holder, "digest": self._digest, **outcome}
+        write_note(self.path(number) + ".outcome", told)
 
     def outcome(self, number: int) -> dict[str, Any]:
         """What the turn led to; empty until then."""
-        return _read(self.path(number) + ".outcome")
+        return read_note(self.path(number) + ".outcome")
 
     def is_for_us(self, outcome: dict[str, Any]) -> bool:
         return outcome.get("digest") == self._digest
 
     def is_left_over(self, number: int) -> bool:
         """Was it begun by an attempt that has ended? A file that is just being made was not."""
-        begun = _read(self.path(number)).get("attempt", self._attempt)
+        begun = read_note(self.path(number)).get("attempt", self._attempt)
         return bool(begun < self._attempt)
 
     def holder(self, number: int) -> str:
-        return str(_read(self.path(number)).get("holder", "another rank"))
+        return str(read_note(self.path(number)).get("holder", "another rank"))
 
     def _numbers(self) -> set[int]:
         matches = map(_TURN.fullmatch, os.listdir(self.folder))
         return {int(match.group(1)) for match in matches if match}
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
-    except (FileNotFoundError, ValueError):  # not there, or just being written
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _beat(path: str, interval: float, stop: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Mapping
 from hashlib import sha256
@@ -9,8 +10,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
-_HMAC_BLOCK = 64
-_INNER_PAD, _OUTER_PAD = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
@@ -92,8 +91,4 @@ class Signer:
 
 
 def _hmac(key: bytes, text: str) -> bytes:
-    # RFC 2104. The module `hmac` lets other threads run for each of these, and has to wait for its
-    # turn again: that takes longer than the hash.
-    key = (sha256(key).digest() if len(key) > _HMAC_BLOCK else key).ljust(_HMAC_BLOCK, b"\0")
-    inner = sha256(key.translate(_INNER_PAD) + text.encode()).digest()
-    return sha256(key.translate(_OUTER_PAD) + inner).digest()
+    return hmac.digest(key, text.encode(), "sha256")
