@@ -10,6 +10,7 @@ import pytest
 from kubernetes_objects import JOB_ID, NAME, TOKEN, objects
 
 from tao_sdk.platforms.kubernetes import command, manifests
+from tao_sdk.script_runner import build_entrypoint
 from tao_sdk.secrets import Secret
 
 SECRET = "canary-in-a-secret-51aa"  # noqa: S105 - made up
@@ -269,6 +270,20 @@ def test_a_long_command_travels_in_config_maps() -> None:
     short = objects(command="# " + "x" * 200_000)
     assert [resource for resource, _ in short.companions] == ["configmaps"]
     assert container_of(short)["command"][-1] == "/tao-job/command.sh"
+
+
+def test_a_job_that_brings_the_runner_stays_small() -> None:
+    """Whoever lists a thousand Jobs would have a thousand runners sent to him, and again by pod."""
+    asked = {"specs": {"data": "s3://bucket/train/"}, "inputs": {"data": {"type": "folder"}}}
+    packed = build_entrypoint(command="train -e {config_path}", **asked)["command"]
+    assert len(packed) > 25_000
+    made = objects(command=packed)
+    assert len(json.dumps(made.job)) < 8_000
+    [(resource, held)] = made.companions
+    assert resource == "configmaps"
+    assert base64.b64decode(held["binaryData"]["part"]).decode() == packed
+    assert container_of(made)["command"][-1] == "/tao-job/command.sh"
+    assert not objects(command="# " + "x" * 16_000).companions
 
 
 @pytest.mark.parametrize("text", ["$(touch pwned)", "a/b c", "", "日本語", "-x-", "a" * 200])

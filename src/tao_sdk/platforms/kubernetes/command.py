@@ -8,8 +8,10 @@ from typing import Any
 
 from tao_sdk.result_record import shim_argv
 
-# The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
-LONGEST_ARGUMENT = 120_000
+# Longer commands go by file. They could be part of the Job up to the kernel's 128 KiB, but every
+# list and every change of Jobs and pods would then carry them along: a thousand that bring the
+# runner are 40 MB in the Jobs, and as many in their pods.
+LONGEST_IN_JOB = 16_384
 # A ConfigMap holds at most 1 MiB. A bundle is compressed already, so it is cut, not packed again.
 PART_BYTES = 900_000
 COMMAND_FOLDER = "/tao-job"
@@ -54,9 +56,9 @@ def container_command(command: str, *, retried: bool = False) -> list[str]:
 
 
 def part_count(command: str) -> int:
-    """How many ConfigMaps carry the command; none, if it fits into the Job."""
+    """How many ConfigMaps carry the command; none, if it is short enough for the Job."""
     size = len(command.encode())
-    return 0 if size <= LONGEST_ARGUMENT else -(-size // PART_BYTES)
+    return 0 if size <= LONGEST_IN_JOB else -(-size // PART_BYTES)
 
 
 def parts(command: str) -> list[str]:
