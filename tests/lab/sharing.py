@@ -1,0 +1,154 @@
+"""Who uses a cluster: the first starts it, the last one ends it; if all were killed, a guard does.
+
+`python -m lab.sharing MODULE FOLDER [remove]` is that guard; the module has the function
+`cluster_in`, by which a cluster can be ended whoever started it. Users hold a shared lock on a file
+of the folder that says where the cluster is; the kernel drops the lock with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from lab.docker.packages import cache, locked
+
+_TESTS = Path(__file__).parents[1]
+_REMOVE = "remove"
+
+
+class Startable(Protocol):
+    """A cluster in a folder."""
+
+    def up(self) -> None: ...
+    def down(self) -> None:
+        """End everything, whoever started it, and remove all that it left."""
+
+
+Cluster = TypeVar("Cluster", bound=Startable)
+
+
+@contextlib.contextmanager
+def shared(module: str, label: str, make: Callable[[Path], Cluster]) -> Iterator[Cluster]:
+    """The cluster with this label that all test processes of this machine share."""
+    kind = _kind(module)
+    folder = cache() / kind / label
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _used(_Place(module, folder), make) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def private(module: str, make: Callable[[Path], Cluster]) -> Iterator[Cluster]:
+    """A cluster for one test, which may do with it what it likes."""
+    folder = Path(tempfile.mkdtemp(prefix=f"tao-{_kind(module)}-private-"))
+    try:
+        with _used(_Place(module, folder), make, _REMOVE) as cluster:
+            yield cluster
+    finally:
+        shutil.rmtree(folder)
+
+
+class _Place:
+    """The folder through which test processes agree on a cluster."""
+
+    def __init__(self, module: str, folder: Path) -> None:
+        self.module = module
+        self.folder = folder
+        self.start_lock = folder / "start.lock"
+        self._record = folder / "cluster"
+
+    def open_users(self) -> int:
+        return os.open(self.folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def found(self) -> Path:
+        """Where the cluster is."""
+        return Path(self._record.read_text())
+
+    def holds(self, cluster: Path) -> bool:
+        return self._record.exists() and self.found() == cluster
+
+    def new(self) -> Path:
+        """A folder for a new cluster."""
+        # Not in /tmp, which jobs may be given: what a job is not given it must not find.
+        folder = Path(tempfile.mkdtemp(prefix=f"tao-{_kind(self.module)}-", dir="/var/tmp"))
+        self._record.write_text(str(folder))
+        return folder
+
+    def end(self) -> None:
+        """End the cluster, or what is left of one whose users were killed."""
+        if self._record.exists():
+            importlib.import_module(self.module).cluster_in(self.found()).down()
+            self._record.unlink()
+
+
+@contextlib.contextmanager
+def _used(place: _Place, make: Callable[[Path], Cluster], *guard: str) -> Iterator[Cluster]:
+    """Be a user of the cluster."""
+    users = place.open_users()
+    try:
+        with locked(place.start_lock):
+            is_first = _is_unused(users)
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if is_first:
+                place.end()
+                cluster = make(place.new())
+                _start_guard(place, *guard)
+                cluster.up()
+        yield make(place.found())
+    finally:
+        with locked(place.start_lock):
+            if _is_unused(users):
+                place.end()
+            os.close(users)  # still under the lock: the next may be the last
+
+
+def _is_unused(users: int) -> bool:
+    """Does nobody else use the cluster? Changes our own lock."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _kind(module: str) -> str:
+    """`slurm` of `lab.slurm.sharing`."""
+    return module.split(".")[1]
+
+
+def _start_guard(place: _Place, *words: str) -> None:
+    subprocess.Popen(
+        [sys.executable, "-m", "lab.sharing", place.module, str(place.folder), *words],
+        cwd=_TESTS,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _guard(place: _Place, *, remove: bool) -> None:
+    with contextlib.suppress(FileNotFoundError):  # its users have removed it
+        users = place.open_users()
+        cluster = place.found()
+        while place.holds(cluster):
+            with locked(place.start_lock):
+                if place.holds(cluster) and _is_unused(users):
+                    place.end()
+                    if remove:
+                        shutil.rmtree(place.folder)
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    _guard(_Place(sys.argv[1], Path(sys.argv[2])), remove=_REMOVE in sys.argv[3:])
