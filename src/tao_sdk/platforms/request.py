@@ -26,6 +26,10 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT", "TAO_GROUP_SIGNALS"})
 
 
+MOST = 65_536
+"""GPUs or nodes of one job: Slurm numbers no more nodes, and nothing is larger."""
+
+
 class Option(NamedTuple):
     """A keyword of `create_job`: what it means and how its value is checked.
 
@@ -111,6 +115,18 @@ def check_gpu_count(where: str, value: Any) -> int:
     number = check_whole_number(where, value)
     if number < -1:
         raise ValidationError(f"{where}: {number} makes no sense; 0 is none, -1 all, N that many")
+    return _check_attainable(where, number, "GPUs")
+
+
+def check_node_count(where: str, value: Any) -> int:
+    return _check_attainable(where, check_positive(where, value), "nodes")
+
+
+def _check_attainable(where: str, number: int, what: str) -> int:
+    if number > MOST:
+        raise ValidationError(
+            f"{where}: {number} {what} are more than any platform has; at most {MOST}"
+        )
     return number
 
 
@@ -141,7 +157,7 @@ def _check_parent(where: str, value: Any) -> str:
 
 
 COMMON_OPTIONS: tuple[Option, ...] = (
-    Option("num_nodes", "how many nodes (processes, pods) run the command", check_positive, 1),
+    Option("num_nodes", "how many nodes (processes, pods) run the command", check_node_count, 1),
     Option("network_arch", "the model, for your records", check_text, ""),
     Option("action", "train, evaluate, …, for your records", check_text, ""),
     Option("workspace_id", "free text, for your records", check_text, ""),

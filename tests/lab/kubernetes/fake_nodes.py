@@ -36,6 +36,7 @@ class FakeNodes:
         cpu: str = "64",
         memory: str = "512Gi",
         labels: dict[str, str] | None = None,
+        taints: Sequence[dict[str, str]] = (),
     ) -> str:
         """A node that is ready; its name in the cluster."""
         full_name = f"{self._namespace}-{name}"
@@ -48,7 +49,7 @@ class FakeNodes:
         self._set_status(full_name, {"capacity": amounts, "allocatable": amounts})
         self.set_ready(full_name, ready=True)
         # The controllers would take away a new node's taint within a second.
-        self._api.patch(f"{_NODES}/{full_name}", {"spec": {"taints": []}})
+        self._api.patch(f"{_NODES}/{full_name}", {"spec": {"taints": list(taints)}})
         return full_name
 
     def set_ready(self, node: str, *, ready: bool) -> None:

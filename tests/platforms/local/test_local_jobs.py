@@ -437,6 +437,9 @@ class TestGpus:
             ({"when_busy": "maybe"}, ValidationError, "wait, refuse"),
             ({"gpu_ids": ["0", "pretended-0"]}, ValidationError, "same GPU twice"),
             ({"gpu_count": -1, "num_nodes": 5}, CapacityError, "all GPUs for each of 5 nodes"),
+            ({"gpu_count": 0, "num_nodes": 1025}, CapacityError, "a process .* at most 1024"),
+            ({"gpu_count": 0, "num_nodes": 10**9}, ValidationError, "than any platform has"),
+            ({"gpu_count": 10**9}, ValidationError, "1000000000 GPUs are more than any"),
             ({"env_vars": {"CUDA_VISIBLE_DEVICES": "3"}}, ValidationError, "gpu_ids="),
         ],
     )

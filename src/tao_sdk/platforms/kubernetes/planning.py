@@ -96,7 +96,7 @@ class Guard:
         """GPUs per pod, and what is to be said; raises `CapacityError` where there are too few."""
         if request.gpu_count == 0:
             return 0, []
-        wish = _wish(request)
+        wish = wish_for(request.gpu_count, request.num_nodes, request.options)
         nodes = self._cluster.nodes()
         if nodes is None:
             if request.gpu_count == -1:
@@ -174,20 +174,22 @@ class Guard:
             raise BackendUnreachableError(error.message) from error
 
 
-def _wish(request: JobRequest) -> capacity.Wish:
-    """What is asked for, with what an overlay changes about where pods may be put."""
-    options = request.options
+def wish_for(gpus: int, pods: int, options: Mapping[str, Any]) -> capacity.Wish:
+    """What is asked for, with what an overlay changes about where pods may be put.
+
+    `options` are keywords of the job, perhaps not all of them.
+    """
     placed = {
-        "nodeSelector": options["node_selector"],
-        "tolerations": (*options["tolerations"], manifests.GPU_TOLERATION),
+        "nodeSelector": options.get("node_selector") or {},
+        "tolerations": (*(options.get("tolerations") or ()), manifests.GPU_TOLERATION),
     }
-    patch: Mapping[str, Any] = options["overlay"] or {}
+    patch: Mapping[str, Any] = options.get("overlay") or {}
     for key in ("spec", "template", "spec"):
         patch = patch.get(key) or {}
     placed = overlay.merge(placed, {key: patch[key] for key in placed if key in patch})
     return capacity.Wish(
-        request.gpu_count,
-        request.num_nodes,
+        gpus,
+        pods,
         placed.get("nodeSelector", {}),
         placed.get("tolerations", ()),
     )

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
 _LONGEST_ARGUMENT = 120_000
 _EVIDENCE_LINES = 200
+MOST_PROCESSES = 1024
+"""Nodes of a job, each of which is a process here with a log of its own."""
 
 OPTIONS = (
     Option("gpu_ids", "exactly these GPUs, by number or UUID", check_gpu_ids, ()),
@@ -89,6 +91,7 @@ class LocalBackend(Backend):
         """A plan that starts exactly these words."""
         _check_words(argv)
         _refuse_own_choice_of_gpus(request)
+        _refuse_a_flood(request.num_nodes)
         folder = self._folder(identity.job_id)
         cwd = _check_cwd(request.options["cwd"])
         usable, per_node = _gpus_for(request)
@@ -343,6 +346,14 @@ def _check_cwd(cwd: str | None) -> str:
     if not place.is_dir():
         raise ValidationError(f"cwd: {place} is not a folder of this machine")
     return str(place.absolute())
+
+
+def _refuse_a_flood(nodes: int) -> None:
+    if nodes > MOST_PROCESSES:
+        raise CapacityError(
+            f"num_nodes: {nodes} nodes asked for; here each is a process of this machine, at most "
+            f"{MOST_PROCESSES}"
+        )
 
 
 def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
