@@ -101,6 +101,8 @@ def test_one_word_with_spaces_is_a_program_and_that_is_said(cli: Cli) -> None:
         ["run", "--option", "when_busy", "--", "true"],
         ["run", "--cwd", "/", "--option", "cwd=/tmp", "--", "true"],
         ["run", "--gpus", "many", "--", "true"],
+        ["run", "-p", "nowhere", "--", "true"],
+        ["plan", "-p", "nowhere", "--", "true"],
         ["status"],
         ["wait", "--timeout", "soon", "-"],
         ["ls", "--status", "Banana"],
@@ -116,10 +118,20 @@ def test_a_wrong_command_line_ends_with_2_and_starts_nothing(cli: Cli, words: li
     assert cli("-q", "ls") == ""
 
 
+@pytest.mark.parametrize("words", [["run", "--", "true"], ["plan", "--", "true"], ["preflight"]])
+def test_a_platform_that_is_not_there_is_named_with_its_source(cli: Cli, words: list[str]) -> None:
+    name, *rest = words
+    _, err = cli.both(name, "--platform", "nowhere", *rest, code=2)
+    assert "Invalid value for --platform: no platform 'nowhere'" in err
+    assert "local" in err.splitlines()[-1], "it says what there is"
+    cli.environment["TAO_PLATFORM"] = "nowhere"
+    _, err = cli.both(*words, code=2)
+    assert "Invalid value for TAO_PLATFORM: no platform 'nowhere'" in err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-p", "nowhere"], "no platform 'nowhere'"),
         (["--option", "when_bussy=wait"], "did you mean 'when_busy'"),
         (["--option", "when_busy=never"], "when_busy"),
         (["--cwd", "/no/such/folder"], "/no/such/folder"),

@@ -67,7 +67,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def test_every_kind_is_documented_with_its_keys() -> None:
-    assert len(KINDS) == 18
+    assert len(KINDS) == 19
     assert all(KINDS.values())
 
 
@@ -129,8 +129,11 @@ def test_launch(cli: Cli, tmp_path: Path) -> None:
     assert gate["open"] is False
     assert gate["missing"][0]["id"] == "platform"
     bank.let_go()
-    opened, *jobs = cli.documents(*bank.words("--status-interval", "0.01"))
+    opened, launched, *jobs = cli.documents(*bank.words("--status-interval", "0.01"))
     assert check(opened, "gate")["open"] is True
+    assert check(launched, "launched")["job_id"] == jobs[-1]["job_id"]
+    assert launched["status_command"].endswith(f"tao-sdk status {launched['job_id']}")
+    assert Path(launched["watcher_log"]).exists()
     assert check(jobs[-1], "job")["status"] == "Complete"
     [plan] = cli.documents(*bank.words("--dry-run"))
     check(plan, "plan")
@@ -194,7 +197,8 @@ OPTION_KEYS = {"name", "meaning", "default"}
     [
         (["status", "--json", "nobody"], "JobNotFoundError", 125),
         (["--json", "status", "nobody"], "JobNotFoundError", 125),
-        (["run", "--json", "-p", "nowhere", "--", "true"], "ValidationError", 125),
+        (["run", "--json", "--cwd", "/no/such", "--", "true"], "ValidationError", 125),
+        (["run", "--json", "-p", "nowhere", "--", "true"], "UsageError", 2),
         (["--json", "nonsense"], "UsageError", 2),
         (["ls", "--nonsense", "--json"], "UsageError", 2),
         (["status", "--json"], "UsageError", 2),
@@ -217,7 +221,7 @@ def test_a_timeout_is_an_error_document(cli: Cli) -> None:
 
 
 def test_json_behind_the_dashes_belongs_to_the_job(cli: Cli) -> None:
-    out, _ = cli.both("run", "-p", "nowhere", "--", "tool", "--json", code=125)
+    out, _ = cli.both("run", "-p", "nowhere", "--", "tool", "--json", code=2)
     assert out == ""
 
 

@@ -72,3 +72,24 @@ def test_env_wins_over_the_file(cli: Cli) -> None:
     file.write_text("A=file\nB=file\n", encoding="utf-8")
     words = ["--env", "A=word", "--env-file", str(file), "-c", "echo $A $B"]
     assert cli("run", "--gpus", "0", *words) == "word file\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["launch", CANARY],
+        ["launch", "dino", CANARY],
+        ["launch", "dino", "-p", CANARY],
+        ["preflight", "-p", CANARY],
+        ["run", "-p", CANARY, "--", "true"],
+        ["launch", "dino", "-p", "local", "--variant", CANARY],
+        ["launch", "dino", "-p", "local", "-o", f"when_busy={CANARY}"],
+        ["launch", "dino", "-p", "local", "--set", f"{CANARY}=1"],
+        ["launch", "dino", "--bank", CANARY],
+    ],
+)
+def test_a_token_typed_in_a_wrong_place_is_not_repeated(cli: Cli, words: list[str]) -> None:
+    cli.environment["HF_TOKEN"] = CANARY
+    said = "".join(cli.both(*words, code=2)) + "".join(cli.both("--json", *words, code=2))
+    assert CANARY not in said
+    assert "[secret]" in said or "HF_TOKEN" in said

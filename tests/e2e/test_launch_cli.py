@@ -187,7 +187,9 @@ def test_a_dry_run_shows_the_plan_and_creates_nothing(cli: Cli) -> None:
 def test_a_program_gets_the_gate_and_then_the_job(cli: Cli) -> None:
     bank = PatientBank(cli.folder)
     bank.let_go()
-    gate, *jobs = cli.documents(*bank.words(*QUICK))
+    gate, launched, *jobs = cli.documents("-q", *bank.words(*QUICK))
+    assert str(launched["status_command"]).endswith(f"tao-sdk status {launched['job_id']}")
+    assert Path(str(launched["watcher_log"])).exists()
     assert gate["kind"] == "gate"
     assert gate["open"] is True
     assert gate["review"]["gpu_count"] == 0  # type: ignore[index]
@@ -201,6 +203,36 @@ def test_wrong_input_is_said_with_what_there_is(cli: Cli, model: str) -> None:
     assert ("no model 'nope'" if model == "nope" else "no action 'dance'") in said
     document = cli.documents("launch", model, "dance", code=2)[-1]
     assert document["kind"] == "error"
+
+
+@pytest.mark.parametrize(
+    "command", [["launch", "dino", "-p", "local"], ["preflight", "-p", "local"]]
+)
+def test_a_bank_that_is_not_there_is_a_wrong_command_line(cli: Cli, command: list[str]) -> None:
+    _, said = cli.both(*command, "--bank", "no/such", code=2)
+    assert "'--bank': no/such is not a folder" in said
+    assert "tao-sdk bank path" in said
+    cli.environment["TAO_SKILL_BANK_PATH"] = "/no/such"
+    assert "TAO_SKILL_BANK_PATH=/no/such is not a folder" in cli.both(*command, code=125)[1]
+
+
+def test_a_bank_with_a_broken_file_is_not_the_fault_of_the_command_line(cli: Cli) -> None:
+    bank = PatientBank(cli.folder)
+    next(bank.root.rglob("skill_info.yaml")).write_text("[1]")
+    _, said = cli.both(*bank.words(), code=125)
+    assert "skill_info.yaml" in said
+
+
+def test_a_shape_that_the_platform_cannot_have_is_wrong_with_and_without_a_dry_run(
+    cli: Cli,
+) -> None:
+    words = ("launch", "tiny-trainer", "-p", "local", "--yes", "--automl", "off")
+    for more in ([], ["--dry-run"]):
+        _, said = cli.both(*words, "--nodes", "1000000000", *more, code=2)
+        assert "1000000000 nodes are more than any platform has" in said
+        _, said = cli.both(*words, "-o", "gpu_ids=0,0", "--gpus", "0", *more, code=2)
+        assert "names a GPU twice" in said
+    assert not (cli.folder / "state").exists()
 
 
 def test_who_asks_for_automl_is_told(cli: Cli) -> None:
@@ -218,7 +250,7 @@ def test_reports_go_on_while_nothing_changes_and_mirror_the_end(cli: Cli) -> Non
     bank = PatientBank(cli.folder, exit_code=3)
     process = cli.start(*bank.words("--status-interval", "0.005"))
     assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(8)]
+    lines = [process.stdout.readline() for _ in range(5)]
     assert all("Running" in line for line in lines[1:]), lines
     bank.let_go()
     out, said = process.communicate(timeout=PATIENCE)
@@ -265,8 +297,9 @@ def test_a_terminated_client_says_the_way_back(cli: Cli) -> None:
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
-    assert "terminated; job" in said
-    assert "tao-sdk status" in said
+    goodbye = said[said.index("terminated; job") :]
+    assert "tao-sdk status" in goodbye
+    assert f"log: {cli.folder}/state/jobs.db.watch.log" in goodbye
     assert cli.state_of("-") == "Running"
 
 
@@ -332,7 +365,9 @@ def test_no_at_the_review_leaves_nothing(cli: Cli, key: bytes, code: int) -> Non
     bank = PatientBank(cli.folder)
     terminal = Terminal(cli, *bank.words("--no-monitor"))
     terminal.read_to("Launch?")
-    assert "nothing was created" in terminal.end_by(key, code)
+    text = terminal.end_by(key, code)
+    assert "nothing was created" in text
+    assert ("To go on from here:\n  tao-sdk launch patient" in text) == (code == 1)
     assert not (cli.folder / "state").exists()
 
 
@@ -365,7 +400,7 @@ def test_answers_that_cannot_be_are_asked_for_again(cli: Cli) -> None:
         terminal.answer("Number or name", answer)
         terminal.read_to(complaint)
     terminal.read_to("Number or name")
-    assert "nothing was created" in terminal.end_by(b"\x03", 130)
+    assert "\ntao-sdk: stopped; nothing was created\n" in terminal.end_by(b"\x03", 130)
     assert not (cli.folder / "state").exists()
 
 
@@ -385,7 +420,14 @@ def test_findings_look_as_those_of_preflight_and_commands_stay_whole(cli: Cli) -
         assert "✓ wall_time" in screen
         assert "✗ ssh.key" in screen
         assert "ssh-copy-id -i ~/.ssh/id_ed25519.pub someone@login.example.org\n" in screen
-    assert "not launched, and nothing was created" in text
+    closed = text[text.index("not launched, and nothing was created:") :].splitlines()
+    assert closed[1].startswith("  access (failed): SSH_KEY_PATH=/no/such/key: there is no such")
+    assert closed[2].startswith("    "), "it goes on below itself"
+    *closed, go_on, command = closed
+    assert max(map(len, closed)) <= 80
+    assert go_on == "To go on from here:"
+    assert command.startswith("  tao-sdk launch tiny-trainer train --platform slurm --gpus 1")
+    assert "SSH_KEY_PATH" not in command
 
 
 @pytest.mark.seed("001.6")

@@ -191,6 +191,7 @@ def _ask(**changes: object) -> Callable[[Launch], None]:
         "No devices were found",
     ),
     Broken("image without nvidia-smi", _ask(smoke_image=NO_SHELL), "docker.smoke", "nvidia-smi"),
+    Broken("several nodes", _ask(num_nodes=2), "nodes", "Docker runs a job on one machine"),
     Broken("too few GPUs", _ask(gpu_count=4), "gpu.count", "GPUs needed: 4; there: 3"),
     Broken("too little memory", _ask(min_gpu_memory_gb=100), "gpu.memory", "85.5 GB"),
     Broken(

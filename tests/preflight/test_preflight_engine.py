@@ -37,6 +37,11 @@ def test_this_machine(launch: Launch) -> None:
     assert names_in(launch.folder) == before
     launch.ask(gpu_count=3)
     assert [check.name for check in launch.run().failures] == ["gpu.count"]
+    launch.ask(gpu_count=1, num_nodes=2)
+    assert_passes(launch.run())
+    launch.ask(num_nodes=3)
+    [found] = launch.run().failures
+    assert found.message == "GPUs needed: 3; there: 2", "nodes are processes of one machine"
     launch.ask(gpu_count=None)
     launch.set("TAO_LOCAL_GPUS", None)
     launch.set("PATH", str(launch.folder))

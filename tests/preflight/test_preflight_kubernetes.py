@@ -9,6 +9,7 @@ import pytest
 from launches import Broken, Launch, assert_names_it, assert_passes, broken, isolate
 
 from lab.kubernetes import ADMIN, Namespace
+from lab.kubernetes.fake_nodes import SELECTOR
 
 H100 = {
     "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
@@ -130,6 +131,12 @@ def _claim(launch: ClusterLaunch) -> None:
         "kubernetes.gpus",
         f"{TOO_MANY} GPUs on one node",
     ),
+    Broken(
+        "more nodes than there are",
+        _of_administrator(lambda it: it.ask(gpu_count=8, num_nodes=TOO_MANY)),
+        "kubernetes.gpus",
+        "the nodes that fit are too few",
+    ),
     Broken("claim missing", _claim, "kubernetes.claim:nowhere", "create it first"),
     Broken(
         "mounted path without proof",
@@ -146,6 +153,19 @@ def _claim(launch: ClusterLaunch) -> None:
 )
 def test_the_one_thing_broken_is_named(launch: ClusterLaunch, variant: Broken) -> None:
     assert_names_it(launch, variant)
+
+
+def test_gpu_nodes_that_keep_others_away_are_open_to_the_job(launch: ClusterLaunch) -> None:
+    """Providers taint them; jobs with GPUs tolerate that."""
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    launch.namespace.nodes.add("kept", labels=H100, taints=[taint])
+    launch.as_user(launch.namespace.kubeconfig(ADMIN))
+    launch.ask(options={"node_selector": {SELECTOR: launch.namespace.name}})
+    assert assert_passes(launch.run())["kubernetes.gpus"].status == "passed"
+    launch.ask(options={"node_selector": {SELECTOR: "nobody"}})
+    [found] = launch.run().failures
+    assert found.name == "kubernetes.gpus"
+    assert f"has not the label {SELECTOR}=nobody" in found.message
 
 
 def test_the_namespace_of_the_job_is_what_is_looked_at(launch: ClusterLaunch) -> None:

@@ -175,6 +175,12 @@ def _too_long(launch: SlurmLaunch) -> None:
     Broken("no such partition", _set("SLURM_PARTITION", "nope"), "partition", "no partition nope"),
     Broken("partition closed", _set("SLURM_PARTITION", "closed"), "partition", "takes no jobs"),
     Broken("over the cluster's limit", _set("SLURM_TIME_HOURS", "5"), "partition", "batch 4 h"),
+    Broken(
+        "more nodes than there are",
+        lambda it: it.ask(num_nodes=4096),
+        "nodes",
+        "nodes needed: 4096; a job gets at most: batch ",
+    ),
     Broken("over the bank's limit", _too_long, "wall_time", "allow 4 hours at most"),
     Broken("timeout too late", _set("SLURM_TIMEOUT_HOURS", "4"), "wall_time", "below 4"),
     Broken(

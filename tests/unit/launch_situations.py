@@ -36,7 +36,7 @@ class Place:
 
 
 PLACES = {
-    "local": Place("/data/tao/cosmos-rl", suggested_gpus=0, aliases=("process",)),
+    "local": Place("/data/tao/cosmos-rl", aliases=("process",)),
     "local-docker": Place("/data/tao/cosmos-rl", aliases=("docker", "Local-Docker ")),
     "remote-docker": Place("/data/tao/cosmos-rl", ("DOCKER_HOST",), aliases=("docker-remote",)),
     "slurm": Place(

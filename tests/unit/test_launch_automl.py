@@ -27,8 +27,10 @@ def test_by_default_it_is_recommended_and_a_plain_run_is_made_with_a_word_about_
 
 
 def test_off_is_a_plain_run_without_a_word() -> None:
-    route = whole("local", automl="off", gpus=1).facts.automl
+    plan = whole("local", automl="off", gpus=1)
+    route = plan.facts.automl
     assert (route.recommended, route.notice) == (False, "")
+    assert review_json(plan)["automl"]["reason"] == "the policy is off"
 
 
 def test_on_is_refused_while_there_is_no_engine() -> None:
@@ -43,6 +45,8 @@ def test_on_is_refused_while_there_is_no_engine() -> None:
         ("tiny-off", "train", "automl_enabled is false"),
         ("tiny-blocked", "train", "not this one"),
         ("tiny-without-schema", "train", "is not packaged"),
+        ("tiny-half-a-schema", "train", "is invalid JSON"),
+        ("tiny-list-of-schemas", "train", "is invalid JSON: not an object"),
     ],
 )
 def test_models_that_cannot_be_tuned(
@@ -54,10 +58,15 @@ def test_models_that_cannot_be_tuned(
         made.add_model("tiny-off", automl_enabled=False)
         made.add_model("tiny-blocked", automl_blocked_reason="not this one")
         made.add_model("tiny-without-schema")
+        for name, text in (("tiny-half-a-schema", '{"a":'), ("tiny-list-of-schemas", "[]")):
+            schema = made.add_model(name) / "schemas" / "train.schema.json"
+            schema.parent.mkdir()
+            schema.write_text(text)
         bank = made.root
     plan = LaunchPlan(model, action, bank=bank)  # type: ignore[arg-type]
     assert plan.facts.automl.notice == ""
     assert not plan.facts.automl.recommended
+    assert reason in plan.facts.automl.reason
     with pytest.raises(ValueError, match=reason):
         plan.set(automl="on").missing()
 

@@ -14,7 +14,7 @@ from launch_situations import (
 
 from lab import skill_bank
 from tao_sdk.launch import LaunchPlan, inputs_gate
-from tao_sdk.launch.credentials import optional_credentials
+from tao_sdk.launch.gate import preflight_request
 from tao_sdk.skills import SkillBank
 
 pytestmark = pytest.mark.seed("001.6")
@@ -112,14 +112,28 @@ def test_the_model_s_own_are_asked_for_once_and_explained() -> None:
     assert asked(dino("local", "/d")) == []
 
 
+def test_a_model_s_own_may_be_given_to_the_job_alone() -> None:
+    plan = whole("local", env_vars={"HF_TOKEN": "a-token"})
+    assert asked(plan) == []
+    states = {condition.id: condition.state for condition in inputs_gate(plan).conditions}
+    assert states["model_credentials"] == "holds"
+    assert preflight_request(plan).model_credentials == ()
+    assert asked(plan.set(env_vars={"HF_TOKEN": " "})) == ["HF_TOKEN"]
+    keys = {"HF_TOKEN": "a-token", "ACCESS_KEY": "a", "SECRET_KEY": "s"}
+    assert asked(whole("kubernetes", env_vars=keys)) == ["ACCESS_KEY", "SECRET_KEY"], (
+        "the store is looked at from here"
+    )
+
+
 def test_before_a_platform_is_chosen_only_the_model_s_are_known() -> None:
     assert asked(LaunchPlan(COSMOS, bank=BANK)) == ["HF_TOKEN"]
 
 
 @pytest.mark.seed("002.3")
 def test_optional_ones_are_for_reference() -> None:
-    facts = dino("slurm", "/d").facts
-    names = [one.name for one in optional_credentials(facts.platform, facts.credentials)]
+    platform = dino("slurm", "/d").facts.platform
+    assert platform is not None
+    names = [str(one["name"]) for one in platform["optional_credentials"]]
     assert names == [
         "SLURM_BASE_RESULTS_DIR",
         "SLURM_ACCOUNT",

@@ -213,6 +213,36 @@ def test_an_unknown_platform_is_refused_with_the_list(platform: str) -> None:
         LaunchPlan("dino", platform="nowhere", bank=BANK).missing()
 
 
+def test_no_gpu_is_suggested_where_the_spec_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAO_LOCAL_GPUS", "")
+    monkeypatch.setenv("PATH", "/nowhere")
+    for model, gpus in (("tiny-trainer", 0), ("tao-train-dino", 1)):
+        plan = LaunchPlan(model, platform="local", bank=BANK)
+        assert plan.facts.default_gpus == gpus
+        assert plan.with_defaults().gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("action", "key"), [("train", "train.num_gpus"), ("evaluate", "evaluate.num_gpus")]
+)
+def test_the_keys_of_the_shape_are_those_of_the_action(action: str, key: str) -> None:
+    plan = LaunchPlan("tao-train-dino", action, platform="slurm", bank=BANK)
+    [question] = [one for one in plan.missing() if one.id == "compute"]
+    assert question.why == f"The job asks the platform for them, and the spec has them in {key}."
+    assert f"The spec gets them in {key}." in plan.prompt()
+    section, _, name = key.partition(".")
+    assert plan.set(gpus=3).facts.made.specs[section][name] == 3
+
+
+def test_a_file_that_is_given_by_its_key_is_a_place_too() -> None:
+    plan = LaunchPlan("tao-train-dino", "evaluate", platform="local", bank=BANK)
+    with pytest.raises(ValidationError, match=r"evaluate\.checkpoint: 'm\.pth' is relative"):
+        plan.set(specs={"evaluate.checkpoint": "m.pth"}).missing()
+    assert plan.set(specs={"evaluate.checkpoint": "s3://b/m.pth"}).facts.paths
+    named = {"model.model_name": "nvidia/Cosmos-Reason1-7B"}
+    LaunchPlan(COSMOS, "evaluate", platform="local", bank=BANK, specs=named).missing()
+
+
 def test_compute_is_suggested_by_the_platform() -> None:
     for platform, place in PLACES.items():
         plan = whole(platform, gpus=None, nodes=None)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tao_sdk.cli import exit_codes
+from tao_sdk.cli import launch as launch_command
+from tao_sdk.cli.session import Session
 from tao_sdk.errors import JobNotFoundError, WaitTimeoutError
 from tao_sdk.launch import reports, status_command
 from tao_sdk.models import JobStatus
@@ -71,6 +77,12 @@ def test_a_change_is_told_before_the_next_report_is_due() -> None:
     assert found[1][0] * MINUTE < 40 + 30
 
 
+def test_a_platform_is_not_asked_all_the_time() -> None:
+    sdk = Scripted((0, "Running"), (20, "Complete"))
+    list(seen(sdk, 1e-9))
+    assert sdk.polls <= 2 * 21
+
+
 def test_a_job_that_has_ended_is_told_once() -> None:
     assert list(seen(Scripted((0, "Complete")), 5)) == [(0, "Complete")]
 
@@ -100,3 +112,26 @@ def test_the_command_that_tells_from_any_shell(
     )
     monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path))
     assert status_command("abc") == f"TAO_SDK_STATE_DIR={tmp_path} tao-sdk status abc"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", "~/state")
+    assert status_command("abc") == f"TAO_SDK_STATE_DIR={tmp_path}/state tao-sdk status abc"
+    assert status_command("abc", "a.json") == f"tao-sdk --state {tmp_path}/a.json status abc"
+
+
+def test_what_a_slow_submission_says_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slow(*_: object) -> None:
+        logging.getLogger("tao_sdk.brev").info("an instance is being made")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch_command, "submit", slow)
+    session = Session()
+    session.use_state_file(tmp_path / "state.json")
+    anything: Any = SimpleNamespace(job_id="never-submitted")
+    code = launch_command._run(session, anything, anything, anything, watched=False)
+    said = capsys.readouterr().err
+    assert code == exit_codes.DETACHED
+    assert "an instance is being made\n" in said
+    assert "detached; nothing was submitted" in said

@@ -25,6 +25,7 @@ from tao_sdk.preflight.host_gpus import restrict_facts
 from tao_sdk.preflight.json_records import examine_text
 from tao_sdk.preflight.kubernetes import kind_checks, labelled_gpus
 from tao_sdk.preflight.local_files import local_checks
+from tao_sdk.preflight.nodes import one_machine_tasks, partition_nodes
 from tao_sdk.preflight.slurm import gres_check, read_look
 from tao_sdk.preflight.ssh_remedy import ssh_remedy
 from tao_sdk.preflight.wall_time import (
@@ -223,11 +224,44 @@ def test_a_cluster_of_different_gpus_suits_if_some_do() -> None:
     assert mixed["gpu.memory"].status == "passed"
     assert mixed["gpu.kinds"].status == "warning"
     assert "T4 (15.0 GiB, sm_70)" in mixed["gpu.kinds"].message
-    assert "'nvidia.com/gpu.product': 'H100'" in mixed["gpu.kinds"].remedy
+    assert '"nvidia.com/gpu.product": "H100"' in mixed["gpu.kinds"].remedy
     alone = {check.name: check.status for check in kind_checks(request, [small])}
     assert alone["gpu.memory"] == "failed"
     assert "gpu.kinds" not in alone
     assert [check.name for check in kind_checks(request, [])] == ["gpu.memory"]
+
+
+PARTITIONS = """
+PartitionName=small MaxNodes=2 TotalNodes=9 State=UP
+PartitionName=large MaxNodes=UNLIMITED TotalNodes=5 State=UP
+PartitionName=unasked MaxNodes=UNLIMITED TotalNodes=99 State=UP
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "expected"),
+    [
+        (["small"], 1, []),
+        (["small"], 2, ["passed"]),
+        (["small"], 3, ["failed"]),
+        (["small", "large"], 5, ["passed"]),
+        (["small", "large"], 6, ["failed"]),
+        (["unknown"], 99, []),
+    ],
+)
+def test_nodes_of_partitions(asked: list[str], nodes: int, expected: list[str]) -> None:
+    found = list(partition_nodes(PARTITIONS, asked, nodes))
+    assert [check.status for check in found] == expected
+    if expected == ["failed"]:
+        assert f"nodes needed: {nodes}; a job gets at most: small 2" in found[0].message
+
+
+def test_several_nodes_where_jobs_run_on_one_machine() -> None:
+    assert one_machine_tasks(PreflightRequest("docker"), "Docker") == []
+    [task] = one_machine_tasks(PreflightRequest("docker", num_nodes=2), "Docker")
+    [found] = task.run()
+    assert (found.name, found.status) == ("nodes", "failed")
+    assert "nodes needed: 2; Docker runs a job on one machine" in found.message
 
 
 class TestHours:
@@ -311,7 +345,7 @@ class TestArguments:
     @pytest.mark.parametrize("batch", ["a=\u00b2,2", "a=1", "a=0,2", "a=-1,2", f"a={'9' * 5000},2"])
     def test_batches_that_are_none(self, batch: str) -> None:
         with pytest.raises(ValidationError, match="whole numbers above 0"):
-            read_batches([batch])
+            read_batches("--batch", [batch])
 
     @pytest.mark.parametrize("memory", [float("nan"), float("inf"), -3.0])
     def test_an_amount_of_memory_that_is_none(self, memory: float) -> None:
@@ -332,7 +366,7 @@ class TestArguments:
         assert read_lists("--f", asked) == {"a": ("x", "y", "w"), "b": ("z",)}
 
     def test_numbers(self) -> None:
-        assert read_batches(["a=4,2"]) == {"a": (4, 2)}
+        assert read_batches("--batch", ["a=4,2"]) == {"a": (4, 2)}
         assert read_gigabytes("--m", ["80", "40,24"]) == (80.0, 40.0, 24.0)
 
     @pytest.mark.parametrize(
@@ -343,9 +377,9 @@ class TestArguments:
             lambda: read_paths(["a=/x", "a=/y"]),
             lambda: read_lists("--f", ["a"]),
             lambda: read_lists("--f", ["a=,"]),
-            lambda: read_batches(["a=4"]),
-            lambda: read_batches(["a=0,1"]),
-            lambda: read_batches(["a=x,1"]),
+            lambda: read_batches("--batch", ["a=4"]),
+            lambda: read_batches("--batch", ["a=0,1"]),
+            lambda: read_batches("--batch", ["a=x,1"]),
             lambda: read_gigabytes("--m", ["much"]),
             lambda: read_gigabytes("--m", ["-1"]),
         ],

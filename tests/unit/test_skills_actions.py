@@ -11,6 +11,7 @@ from skill_banks import Bank, put_yaml
 from tao_sdk.errors import TaoError
 from tao_sdk.script_runner import build_entrypoint
 from tao_sdk.skills import MissingNameError, SkillBank, SpecError, action
+from tao_sdk.skills.layout import PACKAGED_BANK
 
 
 @pytest.fixture
@@ -109,6 +110,10 @@ class TestOverrides:
     def test_a_key_of_another_section_is_suggested(self, bank: SkillBank) -> None:
         with pytest.raises(MissingNameError, match=r"no key 'lr': did you mean 'train.lr'\?"):
             action("tiny", bank=bank, overrides={"lr": 0.1})
+
+    def test_a_count_that_the_schema_does_not_allow(self) -> None:
+        with pytest.raises(SpecError, match=r"train\.num_gpus: must be at least 1, not 0"):
+            action("dino", bank=PACKAGED_BANK, gpu_count=0)
 
     @pytest.mark.parametrize("how", [{"gpu_count": -1}, {"num_nodes": -1}])
     def test_counts_are_not_negative(self, bank: SkillBank, how: dict[str, int]) -> None:

@@ -166,7 +166,7 @@ class TestMetadata:
         }
         made.write()
         bank = SkillBank(made.root)
-        with pytest.raises(AmbiguousNameError, match=r"variant= \(classify, segment\)"):
+        with pytest.raises(AmbiguousNameError, match=r"\(variant=, --variant\): classify, segment"):
             bank.get_default_specs("tiny", "evaluate", deploy=True)
         with pytest.raises(MissingNameError, match="no variant 'segmnt': did you mean 'segment'"):
             bank.get_default_specs("tiny", "evaluate", deploy=True, variant="segmnt")

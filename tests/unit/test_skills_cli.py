@@ -181,11 +181,16 @@ def test_check(cli: Cli, made: Bank) -> None:
 
 
 def test_complaints(cli: Cli, made: Bank, tmp_path: Path) -> None:
-    cli("show", "tinny", code=125)
+    cli("show", "tinny", code=2)
     assert "did you mean 'Tiny'" in cli.said
     cli("list", "everything", code=2)
-    cli("check", str(tmp_path / "nowhere"), code=125)
-    assert "is not a folder" in cli.said
+    for words in (["check"], ["list", "--bank"], ["path", "--bank"]):
+        cli(*words, str(tmp_path / "nowhere"), code=2)
+        assert f"{tmp_path}/nowhere is not a folder" in cli.said
+        assert "tao-sdk bank path shows the one that is used" in cli.said
+    (tmp_path / "empty").mkdir()
+    cli("list", "--bank", str(tmp_path / "empty"), code=2)
+    assert "is not a skill bank" in cli.said
     put_yaml(made.model / "references" / "skill_info.yaml", [1])
     cli("show", TINY, code=125)
     assert "skill_info.yaml: expected a mapping, found list" in cli.said

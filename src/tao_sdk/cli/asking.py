@@ -6,7 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -32,7 +32,7 @@ def ask(label: str, accept: Callable[[str], _Answer], default: str | None = None
         try:
             answer = click.prompt(label, default, err=True, show_default=bool(default))
         except click.Abort:
-            raise StoppedError from None
+            _stop()
         try:
             return accept(str(answer).strip())
         except TaoError as error:
@@ -44,7 +44,12 @@ def ask_yes(label: str, *, default: bool) -> bool:
     try:
         return click.confirm(label, default=default, err=True)
     except click.Abort:
-        raise StoppedError from None
+        _stop()
+
+
+def _stop() -> NoReturn:
+    click.echo(err=True)  # ends the line of the question
+    raise StoppedError
 
 
 def numbered(names: Sequence[str]) -> Callable[[str], str]:
@@ -103,17 +108,15 @@ def screen_width() -> int:
     return max(40, min(_WIDEST, shutil.get_terminal_size().columns))
 
 
-def hanging(begin: str, text: str) -> str:
-    """Text that goes on below itself."""
-    return (
-        textwrap.fill(
-            text,
-            screen_width(),
-            initial_indent=begin,
-            subsequent_indent=" " * len(begin),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        if " " in text.strip()
-        else f"{begin}{text}".rstrip()
+def hanging(begin: str, text: str, indent: int | None = None) -> str:
+    """Text that goes on below itself, or so far from the margin; in one line for a program."""
+    if " " not in text.strip() or not sys.stderr.isatty():
+        return f"{begin}{text}".rstrip()
+    return textwrap.fill(
+        text,
+        screen_width(),
+        initial_indent=begin,
+        subsequent_indent=" " * (len(begin) if indent is None else indent),
+        break_long_words=False,
+        break_on_hyphens=False,
     )

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tao_sdk import settings
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
+from tao_sdk.cli.parameters import bank_folder, bank_option, usage_errors
 from tao_sdk.cli.session import Session, json_option, pass_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tao_sdk.skills import SkillAction, SkillBank
 
 _WHAT = ("models", "platforms", "automl", "capabilities")
 _FOLDER = click.Path(path_type=Path)
-
-
-def _bank_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--bank",
-        type=_FOLDER,
-        metavar="DIR",
-        help="Root of the bank; default: TAO_SKILL_BANK_PATH, ~/tao-skills-external, the packaged.",
-    )(command)
 
 
 @click.group(
@@ -44,7 +34,7 @@ def command() -> None:
 
 
 @command.command("path")
-@_bank_option
+@bank_option
 @json_option
 @pass_session
 def path_command(session: Session, bank: Path | None) -> None:
@@ -76,7 +66,7 @@ def install_command(session: Session, folder: Path | None) -> None:
 
 @command.command("list")
 @click.argument("what", type=click.Choice(_WHAT), default="models")
-@_bank_option
+@bank_option
 @json_option
 @pass_session
 def list_command(session: Session, what: str, bank: Path | None) -> None:
@@ -111,7 +101,7 @@ def list_command(session: Session, what: str, bank: Path | None) -> None:
 @click.argument("action", required=False)
 @click.option("--deploy", is_flag=True, help="The TensorRT form of the action.")
 @click.option("--variant", metavar="NAME", help="The template to use where there are several.")
-@_bank_option
+@bank_option
 @json_option
 @pass_session
 def show_command(
@@ -126,17 +116,18 @@ def show_command(
 
     MODEL is a folder, a network_arch, a name or an alias.
     """
-    if action is None:
-        _show_model(session, _open(bank), model)
-        return
-    from tao_sdk.skills import action as prepare
+    with usage_errors():
+        if action is None:
+            _show_model(session, _open(bank), model)
+            return
+        from tao_sdk.skills import action as prepare
 
-    prepared = prepare(model, action, bank=_open(bank), deploy=deploy, variant=variant)
+        prepared = prepare(model, action, bank=_open(bank), deploy=deploy, variant=variant)
     _show_action(session, prepared)
 
 
 @command.command("check")
-@click.argument("folder", metavar="[DIR]", type=_FOLDER, required=False)
+@click.argument("folder", metavar="[DIR]", type=bank_folder, required=False)
 @json_option
 @pass_session
 def check_command(session: Session, folder: Path | None) -> int:

@@ -9,18 +9,18 @@ import click
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.asking import StoppedError, ask_yes, screen_width, styled
-from tao_sdk.cli.detaching import have_it_watched, say_goodbye
+from tao_sdk.cli.detaching import attended, have_it_watched, report_id
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob
-from tao_sdk.cli.launch_flags import LaunchFlags, launch_flags, make_launch_plan
-from tao_sdk.cli.launch_monitoring import attend, introduce, leave
+from tao_sdk.cli.launch_flags import LaunchFlags, command_line, launch_flags, make_launch_plan
+from tao_sdk.cli.launch_monitoring import attend, introduce
 from tao_sdk.cli.launch_views import gate_document, show_closed_gate, show_review
 from tao_sdk.cli.launch_wizard import Wizard, choose_model
+from tao_sdk.cli.parameters import usage_errors
 from tao_sdk.cli.plan import show_plan
 from tao_sdk.cli.preflight_view import shown_preflight
 from tao_sdk.cli.session import Session, json_option, pass_session
-from tao_sdk.errors import TaoError, UnsupportedError, ValidationError
+from tao_sdk.errors import TaoError
 from tao_sdk.launch import (
     Gate,
     LaunchPlan,
@@ -31,13 +31,10 @@ from tao_sdk.launch import (
     submit,
 )
 from tao_sdk.platforms import registry
-from tao_sdk.skills import MissingNameError
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
     from tao_sdk.platforms.base import PlatformSDK
-
-_WRONG_INPUT = (ValidationError, UnsupportedError, MissingNameError)
 
 
 @click.command(
@@ -67,25 +64,23 @@ def command(
     """
     asks = not session.out.json and not yes and sys.stdin.isatty() and sys.stderr.isatty()
     try:
-        plan = _complete(session, given, asks=asks, yes=yes)
-        if plan is None:
-            return exit_codes.MISSING_INPUT
-        gate = inputs_gate(plan)
+        with usage_errors():
+            plan = _complete(session, given, asks=asks, yes=yes)
+            if plan is None:
+                return exit_codes.MISSING_INPUT
+            gate = inputs_gate(plan)
     except StoppedError:
         session.out.warn("stopped; nothing was created")
         return exit_codes.DETACHED
-    except _WRONG_INPUT as error:
-        raise click.UsageError(str(error)) from error
     if gate.needs_input:
         return _say_what_is_missing(session, gate)
     if not gate.is_plannable:
         return _say_what_is_wrong(session, gate)
     sdk = session.place.sdk(registry.canonical(plan.facts.platform_name))
     if dry_run:
-        try:
-            show_plan(session, prepare(plan, sdk))
-        except _WRONG_INPUT as error:
-            raise click.UsageError(str(error)) from error
+        with usage_errors():
+            prepared = prepare(plan, sdk)
+        show_plan(session, prepared)
         return None
     return _launch(session, plan, sdk, asks=asks, watched=not no_watch)
 
@@ -125,9 +120,14 @@ def _say_what_is_wrong(session: Session, gate: Gate) -> int:
     return exit_codes.PROBLEM
 
 
+def _say_how_to_go_on(session: Session, plan: LaunchPlan) -> None:
+    """Nobody wants to answer everything again."""
+    session.out.say(f"To go on from here:\n  {command_line(session, plan)}")
+
+
 def _launch(
     session: Session, plan: LaunchPlan, sdk: PlatformSDK, *, asks: bool, watched: bool
-) -> int:
+) -> int | None:
     out = session.out
     out.say(f"\n{styled('Preflight', bold=True)}")
     try:
@@ -140,14 +140,19 @@ def _launch(
         out.warn("stopped; nothing was created")
         return exit_codes.DETACHED
     if not gate.is_open:
-        return _say_what_is_wrong(session, gate)
-    prepared = prepare(plan, sdk)
+        code = _say_what_is_wrong(session, gate)
+        if asks:
+            _say_how_to_go_on(session, plan)
+        return code
+    with usage_errors():
+        prepared = prepare(plan, sdk)
     if out.json:
         out.document("gate", gate_document(gate))
     show_review(out, plan, prepared.warnings)
     try:
         if asks and not ask_yes("Launch?", default=True):
             out.warn("not launched; nothing was created")
+            _say_how_to_go_on(session, plan)
             return exit_codes.DECLINED
     except StoppedError:
         out.warn("stopped; nothing was created")
@@ -155,21 +160,17 @@ def _launch(
     return _run(session, gate, sdk, prepared, watched=watched)
 
 
-def _run(session: Session, gate: Gate, sdk: PlatformSDK, prepared: Plan, *, watched: bool) -> int:
-    try:
-        with termination_raises():
+def _run(
+    session: Session, gate: Gate, sdk: PlatformSDK, prepared: Plan, *, watched: bool
+) -> int | None:
+    def work() -> int:
+        from tao_sdk.cli.submission_feed import told_meanwhile  # brings logging
+
+        with told_meanwhile(session.out):
             submit(gate, sdk, prepared)
-            return _attend(session, gate.plan, prepared.job_id, watched=watched)
-    except KeyboardInterrupt:
-        session.out.say("")  # ends the line on which the terminal shows ^C
-        say_goodbye(session, prepared, "detached", watched=watched)
-        return exit_codes.DETACHED
-    except TerminatedError:
-        say_goodbye(session, prepared, "terminated", watched=watched)
-        return exit_codes.CANCELED
-    except click.exceptions.Exit:
-        say_goodbye(session, prepared, "nobody reads the output any more", watched=watched)
-        raise
+        return _attend(session, gate.plan, prepared.job_id, watched=watched)
+
+    return attended(session, prepared, work, watched=watched)
 
 
 def _attend(session: Session, plan: LaunchPlan, job_id: str, *, watched: bool) -> int:
@@ -179,7 +180,7 @@ def _attend(session: Session, plan: LaunchPlan, job_id: str, *, watched: bool) -
         job = FoundJob(session.place, session.place.store.find_job(job_id))
         introduce(session, job, watcher)
         if not facts.monitor:
-            leave(session, job)
+            report_id(session, job)
             return exit_codes.OK
         return attend(session, job, facts.status_interval_minutes)
     except (TaoError, OSError):

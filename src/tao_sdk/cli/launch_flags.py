@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from tao_sdk.cli.completions import complete_platform
-from tao_sdk.cli.launch_options import add_options, read_environment
+from tao_sdk.cli.launch_options import add_options, read_environment, read_pairs
+from tao_sdk.cli.parameters import bank_option
 from tao_sdk.cli.session import Session
 from tao_sdk.launch import LaunchPlan
 from tao_sdk.launch.automl import POLICIES
@@ -97,7 +98,7 @@ _FLAGS = (
     click.option("--pretrained", default="", metavar="PATH", help="The model to start from."),
     click.option("--image", metavar="IMAGE", help="An image instead of the default one."),
     click.option("--confirm-image", is_flag=True, help="Take the default image that was shown."),
-    click.option("--gpus", type=int, metavar="N", help="GPUs per node; 0 is none, -1 all."),
+    click.option("--gpus", type=int, metavar="N", help="GPUs per node; 0 is none."),
     click.option("--nodes", type=int, metavar="N", help="Number of nodes."),
     click.option(
         "--monitor/--no-monitor", default=None, help="Report until the job has ended, or do not."
@@ -143,12 +144,7 @@ _FLAGS = (
     ),
     click.option("--deploy", is_flag=True, help="The TensorRT form of the action."),
     click.option("--variant", metavar="NAME", help="The template to use where there are several."),
-    click.option(
-        "--bank",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Root of the skill bank; default: as for tao-sdk bank.",
-    ),
+    bank_option,
 )
 
 
@@ -161,9 +157,9 @@ def make_launch_plan(session: Session, given: LaunchFlags) -> LaunchPlan:
         train_root=_one_or_many(given.train_root),
         eval_root=_one_or_many(given.eval_root),
         calibration_root=_one_or_many(given.calibration_root),
-        roots=_pairs(given.root, "--root"),
-        specs={key: _value(text) for key, text in _pairs(given.set_, "--set").items()},
-        file_names=_pairs(given.file_name, "--file-name"),
+        roots=read_pairs(given.root, "--root"),
+        specs={key: _value(text) for key, text in read_pairs(given.set_, "--set").items()},
+        file_names=read_pairs(given.file_name, "--file-name"),
         parent=given.checkpoint,
         resume=given.resume,
         pretrained=given.pretrained,
@@ -178,7 +174,7 @@ def make_launch_plan(session: Session, given: LaunchFlags) -> LaunchPlan:
         env_vars=read_environment(session, given.env, given.env_file),
         required_fields={
             key: tuple(text.split(","))
-            for key, text in _pairs(given.json_required_field, "--json-required-field").items()
+            for key, text in read_pairs(given.json_required_field, "--json-required-field").items()
         },
         confirmed_mounts=given.confirm_mounts,
         deploy=given.deploy,
@@ -265,18 +261,6 @@ def _words(plan: LaunchPlan) -> Iterator[str]:
     ):
         if is_on:
             yield flag
-
-
-def _pairs(texts: Iterable[str], flag: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=flag)
-        if key in pairs:
-            raise click.BadParameter(f"{key} is given twice", param_hint=flag)
-        pairs[key] = value
-    return pairs
 
 
 def _value(text: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from tao_sdk.cli.detaching import say_where
 from tao_sdk.cli.documents import job_fields
 from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.jobs import FoundJob, reread
@@ -18,13 +19,20 @@ from tao_sdk.launch import reports, status_command
 def introduce(session: Session, job: FoundJob, watcher: WatchProcess | None) -> None:
     """The job's id, its places, and the command that tells about it from any shell."""
     out = session.out
-    out.say(f"job      {job.job_id}")
-    if job.row["results_dir"]:
-        out.say(f"results  {job.row['results_dir']}")
+    say_where(session, job)
     if watcher is not None:
         who = "a watcher that was there already" if watcher.process is None else "a new one"
         out.say(f"watcher  {who}; log: {watcher.log}")
-    out.say(f"status   {status_command(job.job_id, session.place.state_file)}")
+    back = status_command(job.job_id, session.place.state_file)
+    out.say(f"status   {back}")
+    if out.json:
+        fields = {
+            "job_id": job.job_id,
+            "results_dir": job.row["results_dir"] or "",
+            "status_command": back,
+            "watcher_log": None if watcher is None else str(watcher.log),
+        }
+        out.document("launched", fields)
 
 
 def attend(session: Session, job: FoundJob, minutes: float) -> int:
@@ -49,14 +57,6 @@ def attend(session: Session, job: FoundJob, minutes: float) -> int:
     for line in explanation(job):
         out.say(f"  {line}")
     return job.exit_code
-
-
-def leave(session: Session, job: FoundJob) -> None:
-    """Without monitoring: the job's id is the result."""
-    if session.out.json:
-        session.out.document("job", job_fields(job))
-    else:
-        session.out.line(job.job_id)
 
 
 def _again(job: FoundJob) -> FoundJob:

@@ -17,6 +17,7 @@ from tao_sdk.cli.completions import complete_file, complete_job, complete_platfo
 from tao_sdk.cli.jobs import find_job
 from tao_sdk.cli.session import Session
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms import registry
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import COMMON_OPTIONS, Option
 
@@ -134,29 +135,49 @@ def make_plan(session: Session, given: LaunchArguments) -> tuple[PlatformSDK, Pl
     """The plan that these arguments mean."""
     command = _command(session, given)
     environment = read_environment(session, given.env, given.env_file)
-    sdk = session.place.sdk(given.platform or settings.get("TAO_PLATFORM"))
+    sdk = _platform(session, given.platform)
     keywords = _keywords(given, sdk.options)
     if given.parent:
         keywords["parent_job_id"] = find_job(session, given.parent).job_id
     gpus = _default_gpus(session, sdk, keywords) if given.gpus is None else given.gpus
-    inputs = _pairs(given.input_, "--input", "PATH=URI")
-    outputs = _pairs(given.output, "--output", "PATH or PATH=URI", bare=True)
+    inputs = read_pairs(given.input_, "--input", "PATH=URI", filled=True)
+    shape = "PATH or PATH=URI"
+    places = read_pairs(given.output, "--output", shape, bare=True, filled=True)
+    outputs = {path: uri or None for path, uri in places.items()}
     plan = sdk.plan(given.image, command, gpus, environment, inputs, outputs, **keywords)
     return sdk, plan
 
 
-def _pairs(
-    texts: Iterable[str], option: str, shape: str, *, bare: bool = False
-) -> dict[str, str | None]:
-    """Paths and URIs; a path alone has no URI."""
-    pairs: dict[str, str | None] = {}
+def _platform(session: Session, named: str | None) -> PlatformSDK:
+    name = named or settings.get("TAO_PLATFORM")
+    try:
+        registry.get(name)
+    except ValidationError as error:
+        source = "--platform" if named else "TAO_PLATFORM"
+        raise click.BadParameter(str(error), param_hint=source) from error
+    return session.place.sdk(name)
+
+
+def read_pairs(
+    texts: Iterable[str],
+    option: str,
+    shape: str = "KEY=VALUE",
+    *,
+    bare: bool = False,
+    filled: bool = False,
+) -> dict[str, str]:
+    """What was given as `KEY=VALUE`, by key.
+
+    `bare` lets a key stand alone; `filled` refuses nothing after the equals sign.
+    """
+    pairs: dict[str, str] = {}
     for text in texts:
-        path, separator, uri = text.partition("=")
-        if not path or (not separator and not bare) or (separator and not uri):
+        key, separator, value = text.partition("=")
+        if not key or not (separator or bare) or (separator and filled and not value):
             raise click.BadParameter(f"{text!r} is not {shape}", param_hint=option)
-        if path in pairs:
-            raise click.BadParameter(f"{path} is given twice", param_hint=option)
-        pairs[path] = uri or None
+        if key in pairs:
+            raise click.BadParameter(f"{key} is given twice", param_hint=option)
+        pairs[key] = value
     return pairs
 
 
@@ -194,10 +215,7 @@ def add_options(
     keywords: dict[str, Any], texts: Iterable[str], known: Mapping[str, Option]
 ) -> None:
     """Add what `--option KEY=VALUE` says to the keywords of a job."""
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
+    for name, value in read_pairs(texts, "--option").items():
         if name in keywords:
             raise click.BadParameter(f"{name} is given twice", param_hint="--option")
         keywords[name] = option_value(known.get(name), value)

@@ -8,7 +8,6 @@ from typing import Any
 from tao_sdk.cli.asking import hanging, styled
 from tao_sdk.cli.output import Output
 from tao_sdk.launch import Gate, LaunchPlan
-from tao_sdk.launch.gate import HOLDS
 from tao_sdk.launch.review import review_facts, review_json
 
 _LABEL_WIDTH = 12
@@ -25,10 +24,11 @@ def show_review(out: Output, plan: LaunchPlan, warnings: Iterable[str]) -> None:
 
 def show_closed_gate(out: Output, gate: Gate) -> None:
     """Which conditions do not hold, and why."""
-    out.warn("not launched, and nothing was created:")
-    for condition in gate.conditions:
-        if condition.state != HOLDS:
-            out.warn(f"  {condition.id} ({condition.state}): {condition.reason}")
+    lines = ["not launched, and nothing was created:"]
+    for condition in gate.closed():
+        begin = f"  {condition.id} ({condition.state}): "
+        lines.append(hanging(begin, condition.reason, indent=4))
+    out.warn("\n".join(lines))
 
 
 def gate_document(gate: Gate) -> dict[str, Any]:

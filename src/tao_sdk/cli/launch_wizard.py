@@ -183,7 +183,7 @@ class Wizard:
         default = question.default or {"gpus": 1, "nodes": 1}
         shape = self._plan.facts.compute
         ask(
-            "GPUs per node (0 is none, -1 all)",
+            "GPUs per node (0 is none)",
             lambda answer: self._set(gpus=whole_number(answer)),
             str(default["gpus"]),
         )

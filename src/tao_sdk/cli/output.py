@@ -15,6 +15,7 @@ import click
 
 from tao_sdk import settings
 from tao_sdk.cli import exit_codes
+from tao_sdk.secrets import redact
 
 SCHEMA = "tao-sdk/1"
 
@@ -66,7 +67,11 @@ class Output:
         _write(sys.stderr, f"tao-sdk: {text}\n")
 
     def error(self, name: str, message: str, exit_code: int) -> None:
-        """Why the command failed: a sentence for people and, with --json, a document."""
+        """Why the command failed: a sentence for people and, with --json, a document.
+
+        It may repeat what was typed, so a secret that was typed in a wrong place is left out.
+        """
+        message = redact(message, settings.known_secrets())
         self.warn(message)
         if self.json:
             self.document("error", {"error": name, "message": message, "exit_code": exit_code})

@@ -1,12 +1,17 @@
-"""Parameter types of our own, as functions from a word to its value."""
+"""Parameters of our own: functions from a word to its value, and what is wrong with it."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import click
 
 from tao_sdk.cli.humanise import parse_span
+from tao_sdk.errors import UnsupportedError, ValidationError
 
 
 def time_span(text: str) -> timedelta:
@@ -23,3 +28,42 @@ def _checked(text: str, span: timedelta | None) -> timedelta:
     if span is None:
         raise click.BadParameter(f"{text!r} is not a time such as 90s, 5m, 2h or 30d")
     return span
+
+
+def bank_folder(text: str) -> Path:
+    """The root of a skill bank that is there."""
+    from tao_sdk.skills.errors import BankNotFoundError
+    from tao_sdk.skills.layout import layout_of, locate_bank
+
+    try:
+        root = locate_bank(text)
+        layout_of(root)
+    except BankNotFoundError as error:
+        raise click.BadParameter(f"{error}; tao-sdk bank path shows the one that is used") from None
+    return root
+
+
+def bank_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--bank`."""
+    return click.option(
+        "--bank",
+        type=bank_folder,
+        metavar="DIR",
+        help="Root of the bank; default: TAO_SKILL_BANK_PATH, ~/tao-skills-external, the packaged.",
+    )(command)
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Within the block, what was asked for and cannot be is a wrong command line.
+
+    A file of the bank that is wrong is not: nobody can type something else instead.
+    """
+    from tao_sdk.skills.errors import MetadataError, MissingNameError
+
+    try:
+        yield
+    except MetadataError:
+        raise
+    except (ValidationError, UnsupportedError, MissingNameError) as error:
+        raise click.UsageError(str(error)) from error

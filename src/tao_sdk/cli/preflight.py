@@ -9,8 +9,8 @@ import click
 from tao_sdk import settings
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
+from tao_sdk.cli.parameters import bank_option, usage_errors
 from tao_sdk.cli.session import Session, json_option, pass_session
-from tao_sdk.errors import ValidationError
 
 
 @click.command(
@@ -40,9 +40,8 @@ from tao_sdk.errors import ValidationError
     "--gpu-smoke-image", default="", metavar="IMAGE", help="Image of what looks for GPUs."
 )
 @click.option("--pull-smoke-image", is_flag=True, help="Pull it if it is missing; it stays.")
-@click.option(
-    "--gpus", type=click.IntRange(-1), metavar="N", help="GPUs that the job needs; 0 for none."
-)
+@click.option("--gpus", type=int, metavar="N", help="GPUs on each node; 0 is none, -1 all.")
+@click.option("--nodes", type=int, default=1, metavar="N", help="Nodes of the job.")
 @click.option("--gpu-memory", type=float, metavar="GB", help="Memory that each GPU must have.")
 @click.option("--gpu-arch", multiple=True, metavar="SM", help="Architecture of the target's GPUs.")
 @click.option(
@@ -69,7 +68,7 @@ from tao_sdk.errors import ValidationError
 @click.option(
     "--skip-platform-access", is_flag=True, help="Ask no platform. Not for a real launch."
 )
-@click.option("--bank", type=click.Path(path_type=Path), metavar="DIR", help="Root of the bank.")
+@bank_option
 @json_option
 @pass_session
 def command(
@@ -82,6 +81,7 @@ def command(
     gpu_smoke_image: str,
     pull_smoke_image: bool,
     gpus: int | None,
+    nodes: int,
     gpu_memory: float | None,
     gpu_arch: tuple[str, ...],
     target_gpu_count: int | None,
@@ -111,9 +111,15 @@ def command(
     from tao_sdk.skills.platform_manifest import find_platform, platform_manifest
 
     found_bank = SkillBank(bank)
+    chosen = platform or settings.get("TAO_PLATFORM")
     try:
+        find_platform(platform_manifest(found_bank), chosen)
+    except MissingNameError as error:
+        source = "--platform" if platform else "TAO_PLATFORM"
+        raise click.BadParameter(str(error), param_hint=source) from error
+    with usage_errors():
         request = PreflightRequest(
-            platform=platform or settings.get("TAO_PLATFORM"),
+            platform=chosen,
             paths=read_paths(paths),
             required_fields=read_lists("--require", fields),
             sample_limit=sample,
@@ -123,17 +129,15 @@ def command(
             pull_smoke_image=pull_smoke_image,
             gpu_archs=gpu_arch,
             gpu_count=gpus,
+            num_nodes=nodes,
             target_gpu_count=target_gpu_count,
             target_gpu_memory_gb=read_gigabytes("--target-gpu-memory-gb", target_gpu_memory_gb),
             min_gpu_memory_gb=gpu_memory,
-            effective_batch=read_batches(batches),
+            effective_batch=read_batches("--batch", batches),
             docker_host=docker_host,
             model_credentials=credential,
             confirmed_mounts=confirm_mounts,
         )
-        find_platform(platform_manifest(found_bank), request.platform)
-    except (ValidationError, MissingNameError) as error:
-        raise click.UsageError(str(error)) from error
     if session.out.json:
         report = run_preflight(request, found_bank)
         told = {"platform": request.platform, **report.as_json(), "verdict": verdict(report)}

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tao_sdk.cli import exit_codes
-from tao_sdk.cli.detaching import have_it_watched, say_goodbye
+from tao_sdk.cli.detaching import attended, have_it_watched, report_id, say_where
 from tao_sdk.cli.documents import job_fields
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob, reread
 from tao_sdk.cli.launch_options import LaunchArguments, launch_options, make_plan
 from tao_sdk.cli.logs import print_log
@@ -55,23 +53,15 @@ def command(
         show_plan(session, plan)
         return None
     watched = not no_watch
-    try:
-        with termination_raises():
-            job = _submit(session, sdk, plan, watched=watched)
-            if detach:
-                _report_detached(session, job)
-                return None
-            return _attend(session, job)
-    except KeyboardInterrupt:
-        session.out.say("")  # ends the line on which the terminal shows ^C
-        say_goodbye(session, plan, "detached", watched=watched)
-        return exit_codes.DETACHED
-    except TerminatedError:
-        say_goodbye(session, plan, "terminated", watched=watched)
-        return exit_codes.CANCELED
-    except click.exceptions.Exit:
-        say_goodbye(session, plan, "nobody reads the output any more", watched=watched)
-        raise
+
+    def work() -> int | None:
+        job = _submit(session, sdk, plan, watched=watched)
+        if detach:
+            report_id(session, job)
+            return None
+        return _attend(session, job)
+
+    return attended(session, plan, work, watched=watched)
 
 
 def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) -> FoundJob:
@@ -86,19 +76,10 @@ def _submit(session: Session, sdk: PlatformSDK, plan: Plan, *, watched: bool) ->
     return FoundJob(session.place, session.place.store.find_job(plan.job_id))
 
 
-def _report_detached(session: Session, job: FoundJob) -> None:
-    if session.out.json:
-        session.out.document("job", job_fields(job))
-    else:
-        session.out.line(job.job_id)
-
-
 def _attend(session: Session, job: FoundJob) -> int:
     """Follow the job to its end; returns its exit code."""
     out = session.out
-    out.say(f"job      {job.job_id}")
-    if job.row["results_dir"]:
-        out.say(f"results  {job.row['results_dir']}")
+    say_where(session, job)
     if out.json:
         out.document("job", job_fields(job))
     print_log(session, job, follow=True)

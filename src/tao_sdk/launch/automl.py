@@ -24,6 +24,8 @@ class AutomlRoute:
     """The model takes part in AutoML, and nobody asked for a plain run."""
     notice: str = ""
     """What the person should know about it."""
+    reason: str = ""
+    """Why AutoML is not the route; "" where it is."""
 
 
 def engine_is_there() -> bool:
@@ -34,12 +36,12 @@ def engine_is_there() -> bool:
 def automl_route(bank: SkillBank, folder: str, action: str, policy: str) -> AutomlRoute:
     """Which way a launch takes under a policy; raises where "on" cannot be done."""
     if policy == "off":
-        return AutomlRoute(policy, recommended=False)
+        return AutomlRoute(policy, recommended=False, reason="the policy is off")
     reason = _reason_against(bank, folder, action)
     if policy == "on":
         _refuse_what_cannot_be(folder, action, reason)
     if reason:
-        return AutomlRoute(policy, recommended=False)
+        return AutomlRoute(policy, recommended=False, reason=reason)
     if engine_is_there():
         return AutomlRoute(policy, recommended=True, notice="AutoML tunes this training.")
     return AutomlRoute(

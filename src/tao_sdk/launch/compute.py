@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk.platforms.gpus.discovery import discover
+from tao_sdk.platforms.request import check_gpu_count, check_node_count
+from tao_sdk.skills.actions import places_of_count
 from tao_sdk.skills.model_skill import ActionMetadata
 
 __all__ = ["ComputeShape", "compute_shape", "suggested_gpus", "suggested_nodes"]
+
+
+def _gpus_in_spec(where: str, value: Any) -> int | None:
+    """A spec may leave the number to the program (-1), which says nothing about the job."""
+    return None if check_gpu_count(where, value) == -1 else int(value)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], int | None]] = {
+    "gpu_spec_key": _gpus_in_spec,
+    "node_spec_key": check_node_count,
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +50,12 @@ def compute_shape(
     `main` is the model's main file: sidecars do not repeat its keys.
     """
     keys = {
-        setting: str(metadata.info.get(setting) or main.get(setting) or "")
-        for setting in ("gpu_spec_key", "node_spec_key")
+        setting: str(metadata.info.get(setting) or main.get(setting) or "") for setting in _CHECKS
     }
     shorthand = {**(main.get("spec_shorthand_keys") or {})}
     in_spec = {
-        setting: _number(key, metadata.name, shorthand, overrides) for setting, key in keys.items()
+        setting: _number(keys[setting], metadata.name, shorthand, overrides, check)
+        for setting, check in _CHECKS.items()
     }
     conflicts = tuple(_conflicts(keys, in_spec, {"gpu_spec_key": gpus, "node_spec_key": nodes}))
     return ComputeShape(
@@ -65,18 +78,17 @@ def suggested_nodes(platform: Mapping[str, Any]) -> int:
 
 
 def _number(
-    key: str, action: str, shorthand: Mapping[str, str], overrides: Mapping[str, Any]
+    key: str,
+    action: str,
+    shorthand: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    check: Callable[[str, Any], int | None],
 ) -> int | None:
-    section, _, rest = key.partition(".")
-    places = {key, f"{action}.{rest}" if section == "train" else key}
+    places = places_of_count(action, key)
     for asked, value in overrides.items():
-        if key and shorthand.get(asked, asked) in places and _is_count(value):
-            return int(value)
+        if key and shorthand.get(asked, asked) in places:
+            return check(asked, value)
     return None
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _conflicts(

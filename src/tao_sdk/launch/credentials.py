@@ -8,14 +8,14 @@ the person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.preflight.credentials import is_set
 
-__all__ = ["Credential", "Situation", "needed_credentials", "optional_credentials"]
+__all__ = ["Credential", "Situation", "needed_credentials"]
 
 PLATFORM, MODEL = "platform", "model"
 _PUBLIC = "nvcr.io/nvidia/"
@@ -33,10 +33,12 @@ class Credential:
     only_when: str = ""
     instead: tuple[str, ...] = ()
     """Other variables that serve as well."""
+    in_job: bool = False
+    """The job is given it by the launch itself, which is enough for a model."""
 
     @property
     def present(self) -> bool:
-        return any(map(is_set, (self.name, *self.instead)))
+        return self.in_job or any(map(is_set, (self.name, *self.instead)))
 
     def as_json(self) -> dict[str, Any]:
         """What may be said about it: never its value."""
@@ -59,6 +61,8 @@ class Situation:
     image: str
     """What would be pulled; "" where images are not used."""
     model_wants: tuple[str, ...]
+    job_has: frozenset[str] = frozenset()
+    """Variables that the launch gives to the job."""
 
     @property
     def uses_s3(self) -> bool:
@@ -89,17 +93,8 @@ def needed_credentials(
     found = {one.name: one for one in _of_platform(platform or {}, situation)}
     for name in situation.model_wants:
         found.pop(name, None)  # it is the model that wants it
-        found[name] = _of_model(name, definitions)
+        found[name] = _of_model(name, definitions, in_job=name in situation.job_has)
     return list(found.values())
-
-
-def optional_credentials(
-    platform: Mapping[str, Any] | None, needed: Iterable[Credential]
-) -> list[Credential]:
-    """What the platform knows besides: for reference, not to be asked for."""
-    asked = {credential.name for credential in needed}
-    listed = (platform or {}).get("optional_credentials") or []
-    return [_of_entry(entry) for entry in listed if entry["name"] not in asked]
 
 
 def _of_platform(platform: Mapping[str, Any], situation: Situation) -> Iterator[Credential]:
@@ -137,7 +132,7 @@ def _of_entry(entry: Mapping[str, Any], instead: tuple[str, ...] = ()) -> Creden
     )
 
 
-def _of_model(name: str, definitions: Mapping[str, Any]) -> Credential:
+def _of_model(name: str, definitions: Mapping[str, Any], *, in_job: bool) -> Credential:
     known = definitions.get(name) or {}
     setting = settings.SETTINGS.get(name)
     return Credential(
@@ -145,4 +140,5 @@ def _of_model(name: str, definitions: Mapping[str, Any]) -> Credential:
         owner=MODEL,
         description=str(known.get("description") or (setting.meaning if setting else "")),
         how_to_get=str(known.get("how_to_get") or (setting.obtain if setting else "")),
+        in_job=in_job,
     )

@@ -23,7 +23,8 @@ from tao_sdk.launch.secrecy import refuse_visible_secrets
 from tao_sdk.models import Mount
 from tao_sdk.platforms import registry
 from tao_sdk.runner.uris import local_path, scheme_of
-from tao_sdk.skills import SkillAction, SkillBank, action
+from tao_sdk.skills import SkillAction, SkillBank, SpecError, action
+from tao_sdk.skills.actions import places_of_count
 from tao_sdk.skills.model_skill import ActionMetadata, ModelSkill
 from tao_sdk.skills.platform_manifest import (
     describe_platform,
@@ -31,6 +32,7 @@ from tao_sdk.skills.platform_manifest import (
     platform_manifest,
     prompt_defaults,
 )
+from tao_sdk.skills.spec_values import holds, parsed
 
 __all__ = ["Facts"]
 
@@ -204,8 +206,10 @@ class Facts:
         """Places that were given one by one: models, results, and exact paths of data."""
         plan = self.plan
         named = {"parent": plan.parent, "resume": plan.resume, "results": plan.results}
-        data = {key: plan.specs.get(key) for key in self.data_sources}
-        for name, place in {**named, **data}.items():
+        # An input that is a folder may also be the name of a model.
+        files = [key for key, of in self.metadata.mapping("inputs").items() if _is_file(of)]
+        exact = {key: plan.specs.get(key) for key in (*self.data_sources, *files)}
+        for name, place in {**named, **exact}.items():
             if isinstance(place, str) and place:
                 yield name, place
 
@@ -234,7 +238,29 @@ class Facts:
     @cached_property
     def default_gpus(self) -> int | None:
         """The suggestion; there is none before the platform is known."""
-        return suggested_gpus(self.platform, self.backend_type) if self.platform else None
+        if not self.platform:
+            return None
+        suggested = suggested_gpus(self.platform, self.backend_type)
+        return suggested if suggested or self._can_do_without_gpus else 1
+
+    @property
+    def _can_do_without_gpus(self) -> bool:
+        try:
+            self.plan.set(gpus=0).facts.made  # noqa: B018 - looked at, not used
+        except SpecError:
+            return False
+        return True
+
+    @property
+    def compute_keys(self) -> list[str]:
+        """Where the spec of this action has the numbers of GPUs and nodes."""
+        shape = self.compute
+        places = [
+            place
+            for key in (shape.gpu_key, shape.node_key)
+            for place in places_of_count(self.plan.action, key)
+        ]
+        return [place for place in places if place and holds(self.made.specs, parsed(place))]
 
     @property
     def nodes(self) -> int:
@@ -250,6 +276,7 @@ class Facts:
             addresses=(*self.paths.values(), *results),
             image=self.image if self.uses_images else "",
             model_wants=tuple(self.made.required_credentials),
+            job_has=frozenset(name for name, value in self.plan.env_vars.items() if value.strip()),
         )
         definitions = self.manifest.get("credential_definitions") or {}
         return needed_credentials(self.platform, definitions, situation)
@@ -271,6 +298,10 @@ class Facts:
 
 def _declared(inputs: Mapping[str, Any], key: str) -> Any:
     return inputs.get(key) or {}
+
+
+def _is_file(declared: Any) -> bool:
+    return isinstance(declared, Mapping) and declared.get("type") == "file"
 
 
 def _folder(address: str) -> str:

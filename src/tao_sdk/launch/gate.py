@@ -13,6 +13,7 @@ from tao_sdk.launch.plan import LaunchPlan
 from tao_sdk.launch.questions import Question
 from tao_sdk.preflight.checks import Check
 from tao_sdk.preflight.engine import PreflightReport, run_preflight
+from tao_sdk.preflight.flags import LAUNCH
 from tao_sdk.preflight.request import PreflightRequest
 from tao_sdk.skills import SkillBank
 
@@ -129,9 +130,13 @@ def preflight_request(plan: LaunchPlan) -> PreflightRequest:
         required_fields=dict(plan.required_fields),
         container_image=facts.image if facts.uses_images else "",
         gpu_count=facts.compute.gpus,
-        model_credentials=tuple(facts.made.required_credentials),
+        num_nodes=facts.nodes,
+        model_credentials=tuple(
+            one.name for one in facts.credentials if one.owner == MODEL and not one.in_job
+        ),
         confirmed_mounts=plan.confirmed_mounts,
         options=dict(plan.options),
+        flags=LAUNCH,
     )
 
 

@@ -185,7 +185,7 @@ def _compute(facts: Facts) -> Iterator[Question]:
     if shape.gpus is not None:
         return
     suggested = facts.default_gpus
-    keys = [key for key in (shape.gpu_key, shape.node_key) if key]
+    keys = facts.compute_keys
     yield Question(
         id="compute",
         question="How many GPUs per node, and on how many nodes?",

@@ -16,6 +16,8 @@ __all__ = ["WaitingSDK", "reports", "status_command"]
 
 _GLANCE_SECONDS = 15.0
 """A change of state is told this soon, whatever the interval."""
+_SHORTEST_SECONDS = 1.0
+"""No platform is asked more often, however short the interval."""
 
 
 class WaitingSDK(Protocol):
@@ -35,7 +37,7 @@ def reports(
 
     It goes on while nothing changes: a job may be queued for days.
     """
-    interval = minutes * 60
+    interval = max(_SHORTEST_SECONDS, minutes * 60)
     status = sdk.get_job_status(job_id)
     yield status
     due = clock() + interval
@@ -52,8 +54,13 @@ def reports(
 
 def status_command(job_id: str, state_file: str | Path | None = None) -> str:
     """The command that tells how the job is, from any shell of this user."""
-    program = ["tao-sdk"] if state_file is None else ["tao-sdk", "--state", str(state_file)]
-    command = shlex.join([*program, "status", job_id])
+    # Another shell may be in another folder, and have no such variable.
+    place = [] if state_file is None else ["--state", _from_anywhere(state_file)]
+    command = shlex.join(["tao-sdk", *place, "status", job_id])
     folder = settings.lookup("TAO_SDK_STATE_DIR") if state_file is None else ""
-    # Another shell may have no such variable.
-    return f"TAO_SDK_STATE_DIR={shlex.quote(folder)} {command}" if folder else command
+    setting = f"TAO_SDK_STATE_DIR={shlex.quote(_from_anywhere(folder))} " if folder else ""
+    return f"{setting}{command}"
+
+
+def _from_anywhere(path: str | Path) -> str:
+    return str(Path(path).expanduser().absolute())

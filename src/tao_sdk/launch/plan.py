@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import UnknownOptionError, ValidationError
 from tao_sdk.launch.automl import POLICIES
+from tao_sdk.launch.plan_types import check_fields
 from tao_sdk.launch.questions import Question
-from tao_sdk.platforms.request import check_gpu_count, check_positive
 from tao_sdk.skills import SkillBank
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class LaunchPlan:
 
     def __post_init__(self) -> None:
         self._take_paths_as_texts()
+        fields = dataclasses.fields(self)
+        check_fields({entry.name: getattr(self, entry.name) for entry in fields})
         if self.image is not None and not self.image.strip():
             raise ValidationError(
                 "image: the override is empty: give an image reference, or confirm the default"
@@ -87,16 +89,6 @@ class LaunchPlan:
             raise ValidationError(f"image: {self.image!r} has a space in it: no image has")
         if self.automl not in POLICIES:
             raise ValidationError(f"automl: {self.automl!r} is not one of {', '.join(POLICIES)}")
-        if self.gpus is not None:
-            check_gpu_count("gpus", self.gpus)
-        if self.nodes is not None:
-            check_positive("nodes", self.nodes)
-        interval = self.status_interval_minutes
-        is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
-        if interval is not None and not (is_number and 0 < interval < float("inf")):
-            raise ValidationError(
-                f"status_interval_minutes: {interval!r} is not a number of minutes above 0"
-            )
 
     def _take_paths_as_texts(self) -> None:
         for name in _PLACES:
@@ -106,8 +98,9 @@ class LaunchPlan:
             else:
                 object.__setattr__(self, name, _text(value))
         for name in ("roots", "specs"):
-            values = {key: _text(value) for key, value in getattr(self, name).items()}
-            object.__setattr__(self, name, values)
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, name, {key: _text(item) for key, item in value.items()})
 
     def set(self, **answers: Any) -> LaunchPlan:
         """The same plan with these answers; mappings are added to what was there."""

@@ -131,7 +131,7 @@ def _compute(facts: Facts, questions: list[Question]) -> Iterator[str]:
     if default is not None:
         shape = f"gpus={default['gpus']} nodes={default['nodes']}"
         yield f"Suggested for {facts.platform_name}: {shape}"
-    keys = [key for key in (facts.compute.gpu_key, facts.compute.node_key) if key]
+    keys = facts.compute_keys
     if keys:
         yield f"The spec gets them in {' and '.join(keys)}."
 

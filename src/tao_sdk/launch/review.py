@@ -55,6 +55,7 @@ def review_json(plan: LaunchPlan) -> dict[str, Any]:
             "policy": facts.automl.policy,
             "recommended": facts.automl.recommended,
             "notice": facts.automl.notice,
+            "reason": facts.automl.reason,
         },
         "notes": [*facts.made.notes, *facts.compute.conflicts],
     }
@@ -78,7 +79,7 @@ def _listed(label: str, values: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _compute(gpus: int | None, nodes: int) -> str:
-    amount = "all GPUs" if gpus == -1 else f"{gpus} GPU{'' if gpus == 1 else 's'}"
+    amount = f"{gpus} GPU{'' if gpus == 1 else 's'}"
     return f"{amount} on each of {nodes} nodes" if nodes > 1 else f"{amount} on 1 node"
 
 

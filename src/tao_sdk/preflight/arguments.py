@@ -36,7 +36,7 @@ def read_lists(option: str, texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def read_batches(texts: Iterable[str]) -> dict[str, tuple[int, int]]:
+def read_batches(option: str, texts: Iterable[str]) -> dict[str, tuple[int, int]]:
     """`LABEL=BATCH,SHARDS`."""
     found: dict[str, tuple[int, int]] = {}
     for text in texts:
@@ -46,7 +46,7 @@ def read_batches(texts: Iterable[str]) -> dict[str, tuple[int, int]]:
             int(word) for word in words if word.isdecimal() and len(word) < 19 and int(word) > 0
         ]
         if not label.strip() or len(words) != 2 or len(whole) != 2:
-            _refuse("--effective-batch-limit", text, "LABEL=BATCH,SHARDS, whole numbers above 0")
+            _refuse(option, text, "LABEL=BATCH,SHARDS, whole numbers above 0")
         found[label] = (whole[0], whole[1])
     return found
 

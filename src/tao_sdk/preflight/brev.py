@@ -19,6 +19,7 @@ from tao_sdk.platforms.brev.cli import INSTALL_HINT, LOGIN_HINT, BrevCli
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import gpu_checks
+from tao_sdk.preflight.nodes import one_machine_tasks
 from tao_sdk.preflight.paths import mount_tasks, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 
@@ -29,6 +30,7 @@ def brev_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list[
         Task("credentials", partial(credential_checks, described)),
         Task("brev.access", partial(_access, request)),
         Task("gpu", partial(gpu_checks, request, None)),
+        *one_machine_tasks(request, "Brev"),
         *mount_tasks(request, "Brev"),
         *unsupported_tasks(request),
     ]

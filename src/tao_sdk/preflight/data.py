@@ -73,7 +73,7 @@ def unknown_labels(request: PreflightRequest) -> Iterator[Check]:
                 yield failed(
                     f"{prefix}:{label}",
                     f"there is no path with the label {label!r}; given: {known}",
-                    f"Give it: --path {label}=PATH",
+                    f"Give it: {request.flags.path} {label}=PATH",
                 )
 
 

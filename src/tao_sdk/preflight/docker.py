@@ -15,10 +15,12 @@ from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, ValidationError
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.data import unlooked
+from tao_sdk.preflight.flags import with_flag
 from tao_sdk.preflight.gpus import QUERY, GpuFacts, gpu_checks, occupancy, parse_gpus
 from tao_sdk.preflight.host_gpus import host_gpus
 from tao_sdk.preflight.host_setup import check_command
 from tao_sdk.preflight.local_files import local_checks
+from tao_sdk.preflight.nodes import one_machine_tasks
 from tao_sdk.preflight.paths import mounted, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 
@@ -61,7 +63,12 @@ def docker_tasks(
         Task(f"path:{label}", partial(daemon.path_checks, label))
         for label in mounted(request, _VOLUME)
     ]
-    return [Task("docker", daemon.checks), *paths, *unsupported_tasks(request, _VOLUME)]
+    return [
+        Task("docker", daemon.checks),
+        *one_machine_tasks(request, "Docker"),
+        *paths,
+        *unsupported_tasks(request, _VOLUME),
+    ]
 
 
 def _endpoint(request: PreflightRequest, platform: str, must_be_remote: bool) -> Endpoint | Check:
@@ -78,12 +85,17 @@ def _endpoint(request: PreflightRequest, platform: str, must_be_remote: bool) ->
     try:
         found = endpoint.resolve(request.docker_host or None)
     except ValidationError as error:
-        return failed("docker.host", str(error), "Correct DOCKER_HOST, or pass --docker-host.")
+        return failed(
+            "docker.host",
+            str(error),
+            f"Correct DOCKER_HOST{with_flag(', or pass {}', request.flags.docker_host)}.",
+        )
     if must_be_remote and found.local:
         return failed(
             "docker.host",
             f"{platform} needs a daemon of another machine, and {found} is this one's",
-            "Set DOCKER_HOST=ssh://user@gpu-host (or pass --docker-host), or use local-docker.",
+            "Set DOCKER_HOST=ssh://user@gpu-host"
+            f"{with_flag(' (or pass {})', request.flags.docker_host)}, or use local-docker.",
         )
     return found
 
@@ -227,13 +239,15 @@ class _Daemon:
             try:
                 ensure(self._transport, wanted, "missing", lambda _: None)
             except TaoError as error:
-                return failed("docker.smoke", str(error), "Name another one: --gpu-smoke-image")
+                another = with_flag("Name another one: {}", request.flags.smoke_image)
+                return failed("docker.smoke", str(error), another)
             return wanted
         named = " and ".join(filter(None, candidates))
         return failed(
             "docker.smoke",
             f"not tried: {named} is not on the Docker host",
-            f"docker pull {wanted}   # there; or let this pull it: --pull-smoke-image",
+            f"docker pull {wanted}   # there"
+            + with_flag("; or let this pull it: {}", request.flags.pull_smoke_image),
         )
 
     def _window_image(self) -> str:

@@ -14,6 +14,7 @@ from tao_sdk.errors import TaoError
 from tao_sdk.preflight.checks import FAILED, Check, Task, failed, presentable, skipped
 from tao_sdk.preflight.credentials import model_credential_checks
 from tao_sdk.preflight.data import unknown_labels
+from tao_sdk.preflight.flags import with_flag
 from tao_sdk.preflight.request import PreflightRequest
 from tao_sdk.preflight.stores import store_tasks
 from tao_sdk.secrets import Secret
@@ -116,7 +117,11 @@ def _other_tasks(request: PreflightRequest, described: Mapping[str, Any], kind: 
         else failed(
             "access",
             f"the SDK does not know how to reach a platform of the kind {kind!r}",
-            "Prove the access by hand; --skip-platform-access then leaves it out.",
+            "Prove the access by hand"
+            + (
+                with_flag("; {} then leaves it out.", request.flags.skip_platform_access)
+                or ", and use tao-sdk run: a launch needs access that it can see."
+            ),
         )
     )
     return [

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tao_sdk.preflight.checks import Check, failed, passed, skipped, warning
+from tao_sdk.preflight.flags import with_flag
 from tao_sdk.preflight.gpu_architecture import (
     as_sm,
     check_gpu_architecture_compatibility,
@@ -90,8 +91,8 @@ def occupancy(request: PreflightRequest, gpus: Sequence[GpuFacts], leased: set[s
         return warning(
             "gpu.free",
             f"{'; '.join(told)}; the job asks for {wanted}",
-            "Wait for the others, ask for fewer GPUs, or name them with gpu_ids; a job may also "
-            "wait for them (when_busy='wait').",
+            "Wait for the others, ask for fewer GPUs, or name them with the option gpu_ids; a job "
+            "may also wait for them (the option when_busy=wait).",
             **details,
         )
     return passed("gpu.free", f"{'; '.join(told)}; chosen: {', '.join(chosen)}", **details)
@@ -107,7 +108,7 @@ def _count(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Iterat
             yield warning(
                 "gpu.count",
                 f"GPUs needed: {wanted}; how many there are is not known",
-                "Say so: --target-gpu-count N",
+                with_flag("Say so: {} N", request.flags.target_gpu_count),
             )
         return
     least = there if wanted == -1 else wanted or 1
@@ -138,7 +139,7 @@ def _memory(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Itera
             yield failed(
                 "gpu.memory",
                 f"{floor:g} GB per GPU are needed, and how much there is is not known",
-                "Say so: --target-gpu-memory-gb GB",
+                with_flag("Say so: {} GB", request.flags.target_gpu_memory),
             )
         return
     given = request.target_gpu_memory_gb
@@ -146,7 +147,7 @@ def _memory(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Itera
         yield failed(
             "gpu.memory",
             f"memory of {len(given)} GPUs was given, and there are {request.target_gpu_count}",
-            "Give --target-gpu-memory-gb once for all, or once for each.",
+            with_flag("Give {} once for all, or once for each.", request.flags.target_gpu_memory),
         )
         return
     least = min(generous)
@@ -180,7 +181,8 @@ def _architecture(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) ->
             "gpu.architecture",
             f"the image supports {', '.join(in_order(supported))} only, and which GPUs the job "
             "gets is not known",
-            "Say so: --gpu-arch SM",
+            with_flag("Say so: {} SM", request.flags.gpu_arch)
+            or "Make sure that it gets one of them.",
         )
         return
     result = check_gpu_architecture_compatibility(host, supported, image=image or None)
@@ -205,7 +207,7 @@ def _allowed(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Iter
                 name,
                 f"{label} supports {', '.join(in_order(allowed))}, and the architecture of the "
                 "GPUs is not known",
-                "Say so: --gpu-arch SM",
+                with_flag("Say so: {} SM", request.flags.gpu_arch),
             )
         elif host - allowed:
             yield failed(

@@ -16,6 +16,8 @@ from tao_sdk.platforms.kubernetes import preflight as cluster_checks
 from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
 from tao_sdk.platforms.kubernetes.api import KubeApi, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
+from tao_sdk.platforms.kubernetes.options import OPTIONS
+from tao_sdk.platforms.kubernetes.planning import wish_for
 from tao_sdk.preflight.checks import FAILED, Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpu_architecture import as_sm
@@ -144,13 +146,24 @@ def _capacity(cluster: Cluster, nodes: Items, request: PreflightRequest) -> Chec
     total = capacity.total_gpus(nodes)
     if not total and not request.gpu_count:
         return warning("kubernetes.gpus", capacity.NO_OPERATOR)
-    wish = capacity.Wish(max(1, request.gpu_count or 1))
+    gpus = max(1, request.gpu_count or 1)
+    wish = wish_for(gpus, request.num_nodes, _placement(request.options))
     judged = capacity.judge(wish, nodes, cluster.pods(), autoscaler=cluster.has_autoscaler())
     if judged.error:
-        return failed("kubernetes.gpus", judged.error, "Ask for fewer GPUs, or add a node.")
+        return failed("kubernetes.gpus", judged.error, "Ask for less, or add nodes.")
     if judged.warnings:
         return warning("kubernetes.gpus", "; ".join(judged.warnings))
     return passed("kubernetes.gpus", f"{total} GPUs are allocatable")
+
+
+def _placement(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the job says about where its pods may be put, as the platform reads it."""
+    says = ("node_selector", "tolerations", "overlay")
+    return {
+        option.name: option.check(option.name, options[option.name])
+        for option in OPTIONS
+        if option.name in says and options.get(option.name)
+    }
 
 
 def kind_checks(request: PreflightRequest, nodes: Items) -> Iterator[Check]:
@@ -174,7 +187,7 @@ def kind_checks(request: PreflightRequest, nodes: Items) -> Iterator[Check]:
         yield warning(
             "gpu.kinds",
             f"nodes with {', '.join(others)} do not suit the job",
-            f"Keep it off them: node_selector={{'nvidia.com/gpu.product': '{product}'}}",
+            f'Keep it off them: node_selector={{"nvidia.com/gpu.product": "{product}"}}',
         )
 
 

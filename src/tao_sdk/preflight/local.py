@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,22 @@ from tao_sdk.preflight.request import PreflightRequest
 
 def local_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list[Task]:
     """All that is looked at."""
+    # The nodes of a job are processes of one machine, and share its GPUs.
+    together = replace(request, gpu_count=_of_all_nodes(request))
     return [
         Task("credentials", partial(credential_checks, described)),
-        Task("gpu", partial(_gpu_part, request)),
+        Task("gpu", partial(_gpu_part, together)),
         *(
             Task(f"path:{label}", partial(local_checks, request, label))
             for label in mounted(request)
         ),
         *unsupported_tasks(request),
     ]
+
+
+def _of_all_nodes(request: PreflightRequest) -> int | None:
+    each = request.gpu_count
+    return each * request.num_nodes if each is not None and each > 0 else each
 
 
 def _gpu_part(request: PreflightRequest) -> Iterator[Check]:

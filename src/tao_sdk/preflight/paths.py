@@ -37,7 +37,7 @@ def file_path(path: str) -> str:
 
 def not_a_path(request: PreflightRequest, label: str) -> Iterator[Check]:
     """What is neither a URI nor an absolute path."""
-    path = request.paths[label]
+    path, flag = request.paths[label], request.flags.path
     if "\n" in path or "\0" in path:
         yield failed(
             f"path:{label}",
@@ -49,9 +49,9 @@ def not_a_path(request: PreflightRequest, label: str) -> Iterator[Check]:
     yield failed(
         f"path:{label}",
         f"{path!r} is not an absolute path",
-        f"Write it out: --path {label}={Path(path).expanduser().absolute()}"
+        f"Write it out: {flag} {label}={Path(path).expanduser().absolute()}"
         if path and not scheme_of(path)
-        else f"Give it: --path {label}=/ABSOLUTE/PATH",
+        else f"Give it: {flag} {label}=/ABSOLUTE/PATH",
     )
     yield from unread(request, label, "the path is not usable")
 

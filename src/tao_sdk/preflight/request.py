@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.request import check_gpu_count, check_node_count
+from tao_sdk.preflight.flags import PREFLIGHT, Flags
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class PreflightRequest:
     gpu_archs: tuple[str, ...] = ()
     """Architectures of the GPUs that the job will get, where they cannot be looked up."""
     gpu_count: int | None = None
-    """GPUs that the job needs; 0 is a job without."""
+    """GPUs that the job needs on each node; 0 is a job without."""
+    num_nodes: int = 1
     min_gpu_memory_gb: float | None = None
     low_vram_threshold_gb: float = 50.0
     target_gpu_count: int | None = None
@@ -52,8 +55,13 @@ class PreflightRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `create_job` that the launch sets, such as `partition`: they win over the
     variables, so they are what is looked at."""
+    flags: Flags = PREFLIGHT
+    """What remedies tell people to type."""
 
     def __post_init__(self) -> None:
+        if self.gpu_count is not None:
+            check_gpu_count("GPUs", self.gpu_count)
+        check_node_count("nodes", self.num_nodes)
         least = self.min_gpu_memory_gb
         if least is not None and not 0 <= least < float("inf"):
             raise ValidationError(f"GPU memory: {least} is not a number of gigabytes")

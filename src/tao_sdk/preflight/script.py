@@ -77,11 +77,12 @@ def _request(asked: argparse.Namespace) -> PreflightRequest:
         gpu_arch_allowlist=read_lists("--gpu-arch-allowlist", asked.gpu_arch_allowlist),
         gpu_archs=tuple(split(",".join(asked.gpu_arch))),
         gpu_count=asked.gpu_min_count,
+        num_nodes=asked.num_nodes,
         min_gpu_memory_gb=max(floors) if floors else None,
         low_vram_threshold_gb=asked.low_vram_threshold_gb,
         target_gpu_count=asked.target_gpu_count,
         target_gpu_memory_gb=read_gigabytes("--target-gpu-memory-gb", asked.target_gpu_memory_gb),
-        effective_batch=read_batches(asked.effective_batch_limit),
+        effective_batch=read_batches("--effective-batch-limit", asked.effective_batch_limit),
         docker_host=asked.docker_host,
         model_credentials=tuple(asked.model_credential),
         confirmed_mounts=asked.confirm_mounts,
@@ -129,7 +130,8 @@ _SINGLE = (
     ("--min-gpu-memory-gb", float, None, "GB", "memory that each GPU must have"),
     ("--gpu-min-memory-gb", float, None, "GB", "the same"),
     ("--low-vram-threshold-gb", float, 50.0, "GB", "less is worth a warning; default: 50"),
-    ("--gpu-min-count", int, None, "N", "GPUs that the job needs"),
+    ("--gpu-min-count", int, None, "N", "GPUs that the job needs on each node"),
+    ("--num-nodes", int, 1, "N", "nodes of the job; default: 1"),
     ("--target-gpu-count", int, None, "N", "GPUs of the target, where they cannot be looked up"),
 )
 _SWITCHES = (

@@ -37,6 +37,7 @@ from tao_sdk.preflight.data import (
     wanted_fields,
 )
 from tao_sdk.preflight.gpus import gpu_checks
+from tao_sdk.preflight.nodes import partition_nodes
 from tao_sdk.preflight.paths import file_path, mounted, not_a_path, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 from tao_sdk.preflight.ssh_remedy import ssh_remedy
@@ -274,6 +275,7 @@ def _site_checks(
         yield partition_check(told, facts.partitions, hours, request.options)
     except TaoError:
         yield skipped("partition", "not compared: the wall time is not usable")
+    yield from partition_nodes(told, partitions_asked(request.options), request.num_nodes)
     if facts.base_writable:
         yield passed("results", f"{cluster.base} can be written")
     else:

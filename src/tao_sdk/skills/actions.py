@@ -137,6 +137,15 @@ def action(
     )
 
 
+def places_of_count(action: str, key: str) -> list[str]:
+    """Where a spec may hold a number of GPUs or nodes.
+
+    Metadata names the key of training; other actions have the same key in their section.
+    """
+    section, _, rest = key.partition(".")
+    return list(dict.fromkeys([key, f"{action}.{rest}" if section == "train" else key]))
+
+
 def declared_mode(metadata: ActionMetadata) -> str:
     """How the action takes its settings. Never guessed: metadata without a mode is stale."""
     mode = metadata.declared.get("mode")
@@ -162,6 +171,8 @@ class _Builder:
         self.arguments: dict[str, Any] = {}
         self.notes: list[str] = []
         self._renamed: dict[str, str] = {}
+        self._set: list[str] = []
+        """What the compute shape changed."""
 
     def load_default(self, variant: str | None) -> None:
         self._default = self._bank.get_default_specs(
@@ -227,11 +238,10 @@ class _Builder:
                 raise SpecError(f"{name}: must not be negative, but is {count}")
             if count is None or not isinstance(key, str):
                 continue
-            # Metadata names the key of training; other actions have the same key in their section.
-            section, _, rest = key.partition(".")
-            for place in (key, f"{self._metadata.name}.{rest}" if section == "train" else key):
+            for place in places_of_count(self._metadata.name, key):
                 if holds(self.spec, parsed(place)):
                     put(self.spec, place, count)
+                    self._set.append(place)
 
     def override(self, overrides: Mapping[str, Any]) -> None:
         declared = [
@@ -248,7 +258,7 @@ class _Builder:
             known={*known, *declared},
             checked=bool(known),
         )
-        self._check_schema(changed)
+        self._check_schema([*self._set, *changed])
 
     def _check_schema(self, changed: list[str]) -> None:
         if self._schema is None or not changed:

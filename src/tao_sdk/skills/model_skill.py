@@ -117,8 +117,8 @@ class ModelSkill:
         }
         if variants and variant is None:
             raise AmbiguousNameError(
-                f"{self.folder} {action.name} comes in several variants: say which with "
-                f"variant= ({', '.join(sorted(variants))})"
+                f"{self.folder} {action.name} comes in several variants: say which (variant=, "
+                f"--variant): {', '.join(sorted(variants))}"
             )
         if variant is not None and variant not in variants:
             raise MissingNameError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tao_sdk.skills.errors import MissingNameError
 from tao_sdk.skills.files import read_json_mapping, shaped
-from tao_sdk.skills.names import choices_for, same_name
+from tao_sdk.skills.names import likely, same_name
 from tao_sdk.skills.shapes import PLATFORMS
 from tao_sdk.skills.skill_bank import SkillBank
 
@@ -56,10 +56,9 @@ def find_platform(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
             return record
     supported = [record["name"] for record in records]
     known = [called for record in records for called in _names(record)]
-    raise MissingNameError(
-        f"no platform {name.strip()!r} ({choices_for(name, known)}); "
-        f"supported: {', '.join(supported)}"
-    )
+    meant = likely(name, known)
+    hint = f" ({meant})" if meant else ""
+    raise MissingNameError(f"no platform {name.strip()!r}{hint}; supported: {', '.join(supported)}")
 
 
 def describe_platform(bank: SkillBank, name: str) -> dict[str, Any]:
