@@ -36,6 +36,7 @@ class BrevLab(Lab):
 
     multi_node = False
     round_trips = 2  # the list of instances, and one program on the one that has all the jobs
+    killed_clients = 8
     instance = "box"
 
     def __init__(self, folder: Path, cloud: BrevCloud) -> None:

@@ -89,6 +89,8 @@ def _attend(session: Session, job: FoundJob) -> int:
     if out.json:
         out.document("job", job_fields(job))
     out.say(outcome(job))
+    if more := job.message.partition("; ")[2]:
+        out.warn(more)  # what became of the machine it had, say
     for line in explanation(job):
         out.say(f"  {line}")
     return job.exit_code

@@ -1,4 +1,4 @@
-"""What a platform says while it submits, for the person who waits."""
+"""What a platform says while it submits or delivers, for the person who waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Feed(logging.Handler):
 
 @contextmanager
 def told_meanwhile(out: Output) -> Iterator[None]:
-    """Pass on what platforms log about slow submissions."""
+    """Pass on what platforms log about slow submissions, and about machines that cost money."""
     feed = _Feed(out)
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]

@@ -213,7 +213,7 @@ class Submitter:
         return row
 
     def _reject(self, job_id: str, error: BaseException, status: str = "Error") -> None:
-        reason = f"not submitted: {error or type(error).__name__}"
+        reason = f"not submitted: {str(error) or type(error).__name__}"
         failure = _explain_no_start(reason)
         if isinstance(error, CapacityError):
             from tao_sdk.failures import ErrClass

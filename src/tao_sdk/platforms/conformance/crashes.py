@@ -89,7 +89,7 @@ class TestKilledClient:
 
     def test_at_random_moments(self, lab: Lab) -> None:
         """A seeded sample; call `kill_at_random` yourself for a longer run."""
-        kill_at_random(lab, times=20, seed=20)
+        kill_at_random(lab, times=lab.killed_clients, seed=20)
 
     def test_interrupted_client_says_which_job_it_was(self, lab: Lab) -> None:
         sdk = lab.sdk()

@@ -48,6 +48,8 @@ class Lab(ABC):
     multi_node = True
     round_trips = 1
     """How many of them one look at any number of jobs may take."""
+    killed_clients = 20
+    """How many are killed at random moments; fewer where a submission takes seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
