@@ -17,7 +17,7 @@ from test_cli_terminal import ESCAPE, at_terminal
 from tao_sdk import JobStore
 from tao_sdk.cli.checks.installation import EXTRAS
 from tao_sdk.job_store import NewJob
-from tao_sdk.platforms.brev.ledger import KEPT, UNWANTED, Entry, ledger_of
+from tao_sdk.platforms.brev.ledger import DELETED, KEPT, UNWANTED, Entry, ledger_of
 
 CANARY = "canary-51f9c0"
 
@@ -265,6 +265,9 @@ def test_instances_that_nobody_uses(cli: Cli, tmp_path: Path) -> None:
     ledger.order(Entry("tao-00000001", "no-such-job", "g5.xlarge", 1.5, day))
     ledger.order(Entry("tao-00000002", "j", "g5.xlarge", 1.5, day, state=KEPT, why="keep=True"))
     ledger.order(Entry("tao-00000003", "j", "g5.xlarge", None, day, state=UNWANTED, why="401"))
+    ledger.order(Entry("tao-00000004", "j", "g5.xlarge", 1.5, day, state=DELETED, since=day))
+    now = time.time()
+    ledger.order(Entry("tao-00000005", "j", "g5.xlarge", 1.5, day, state=DELETED, since=now))
     state = ("--state", "mine.json")
     [orphan] = _check(cli, "tao-00000001", *state, code=1)
     assert orphan["level"] == "problem"
@@ -273,7 +276,10 @@ def test_instances_that_nobody_uses(cli: Cli, tmp_path: Path) -> None:
     [kept] = _check(cli, "tao-00000002", *state, code=1)
     assert (kept["level"], "keep=True" in kept["text"]) == ("note", True)
     [stuck] = _check(cli, "tao-00000003", *state, code=1)
-    assert (stuck["level"], "401" in stuck["text"]) == ("problem", True)
+    assert (stuck["level"], "nobody wants it (401)" in stuck["text"]) == ("problem", True)
+    [slow] = _check(cli, "tao-00000004", *state, code=1)
+    assert (slow["level"], "told to delete it" in slow["text"]) == ("note", True)
+    assert _check(cli, "tao-00000005", *state, code=1) == [], "Brev may take its time"
 
 
 def test_no_instances(cli: Cli) -> None:

@@ -1,5 +1,5 @@
 """Launches that train: in a container of the Docker lab, on the clusters of the SLURM and
-Kubernetes labs.
+Kubernetes labs, on instances of the lab's Brev.
 
 Root mode, the preflight as it is, results where the launch says.
 """
@@ -15,10 +15,13 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 
+from brev_lab import BrevLab
+from brev_lab import isolate as isolate_brev
 from docker_lab import DockerLab, isolate
 from kubernetes_lab import KubernetesPlatformLab
 from kubernetes_lab import isolate as isolate_cluster
 
+from lab.brev import brev_cloud
 from lab.docker import shared_engine
 from lab.docker.python_image import trainer_image
 from lab.kubernetes import WITH_NODES, KubernetesLab
@@ -137,3 +140,42 @@ def test_kubernetes_wants_proof_of_a_mount_and_then_trains(pods: KubernetesPlatf
     seen = [status.status for status in reports(pods.sdk(), job.id, minutes=0.01)]
     assert seen[-1] == "Complete", pods.sdk().get_job_logs(job.id)
     assert list((pods.results / job.id).rglob("model_epoch_002.safetensors"))
+
+
+@pytest.fixture
+def rented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrevLab]:
+    with shared_engine() as engine, brev_cloud(engine) as cloud:
+        lab = BrevLab(tmp_path, cloud)
+        isolate_brev(monkeypatch, lab)
+        yield lab
+
+
+def on_brev(lab: BrevLab, **options: object) -> LaunchPlan:
+    made = make_data(lab.starts / "data")
+    mounts = [f"{lab.results}:/results", f"{lab.starts}:/starts"]
+    return training(
+        "brev",
+        Path("/starts") / made.relative_to(lab.starts),
+        image=trainer_image(lab.cloud.engine),
+        options={"mounts": mounts, **options},
+        confirmed_mounts=True,
+    )
+
+
+def test_brev_trains_on_an_instance_that_is_there(rented: BrevLab) -> None:
+    job = launch(on_brev(rented, instance_id="box"), state_file=rented.state_file)
+    assert job.wait(timeout=LONG).status == "Complete", rented.sdk().get_job_logs(job.id)
+    assert list((rented.results / job.id).rglob("model_epoch_002.safetensors"))
+
+
+def test_brev_without_the_instance_stays_closed(rented: BrevLab) -> None:
+    """Before anything is made: an instance that was stopped, and a GPU that nobody offers."""
+    rented.sdk().stop_instance("box")
+    plan = on_brev(rented, instance_id="box")
+    with pytest.raises(GateClosedError, match="instance box is stopped"):
+        launch(plan, state_file=rented.state_file)
+    other = plan.set(options={"instance_id": "", "gpu_type": "H200"})
+    with pytest.raises(GateClosedError, match="Brev offers no 'H200'"):
+        launch(other, state_file=rented.state_file)
+    assert rented.cloud.ever_made() == ["box"]
+    assert rented.sdk().list_jobs() == []

@@ -50,7 +50,7 @@ def test_brev_answers(brev: BrevLaunch, told: object, token: str | None) -> None
     brev.set("BREV_API_TOKEN", token)
     found = assert_passes(brev.run())
     assert found["brev.access"].message.endswith("gpu-1 (RUNNING), gpu-2 (STOPPED)")
-    assert brev.calls == ["ls --json"], "asked once, no token among the words"
+    assert sorted(brev.calls) == ["--version", "create --help", "ls --json"], "nothing else"
 
 
 @pytest.mark.seed("001.9", "001.11")
@@ -63,6 +63,30 @@ def test_brev_answers(brev: BrevLaunch, told: object, token: str | None) -> None
         "brev login",
     ),
     Broken("not JSON", lambda it: it.install("echo hello"), "brev.access", "hello"),
+    Broken(
+        "too old",
+        lambda it: it.install(f"[ $1 = ls ] && echo '{json.dumps(INSTANCES)}' || echo v0.5.1"),
+        "brev.version",
+        "0.5.1",
+    ),
+    Broken(
+        "no such instance",
+        lambda it: it.ask(options={"instance_id": "gpu-3"}),
+        "brev.instance",
+        "there are: gpu-1, gpu-2",
+    ),
+    Broken(
+        "a stopped instance",
+        lambda it: it.ask(options={"instance_id": "gpu-2"}),
+        "brev.instance",
+        "brev start gpu-2",
+    ),
+    Broken(
+        "no instance at all",
+        lambda it: it.ask(options={"instance_id": "--all"}),
+        "brev.instance",
+        "cannot be a name",
+    ),
     Broken(
         "mounted path", lambda it: it.path("train", "/data/train"), "path:train", "--confirm-mounts"
     ),
@@ -89,6 +113,25 @@ def test_brev_answers(brev: BrevLaunch, told: object, token: str | None) -> None
 )
 def test_what_is_broken_on_brev_is_named(brev: BrevLaunch, variant: Broken) -> None:
     assert_names_it(brev, variant)
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [(CANARIES["BREV_API_TOKEN"], "warning"), ("bak-0123456789", None)]
+)
+def test_a_token_that_is_not_used_is_named(
+    brev: BrevLaunch, token: str, status: str | None
+) -> None:
+    brev.set("BREV_API_TOKEN", token)
+    found = assert_passes(brev.run()).get("brev.token")
+    assert (found.status if found else None) == status
+    assert found is None or "is no API key" in found.message
+
+
+@pytest.mark.seed("001.11")
+def test_an_instance_that_is_there_is_taken(brev: BrevLaunch) -> None:
+    brev.ask(options={"instance_id": "gpu-1", "keep": False}, gpu_count=1, target_gpu_count=1)
+    assert assert_passes(brev.run())["brev.instance"].message == "gpu-1 (RUNNING)"
+    assert not any(call.startswith("search") for call in brev.calls)
 
 
 def test_a_bank_that_requires_the_token_gets_it_checked(brev: BrevLaunch) -> None:

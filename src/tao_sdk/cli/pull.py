@@ -75,8 +75,11 @@ def command(
     destination = dest or Path(short_id(found.job_id))
     plan = plan_pull(source, destination, Selection(include, exclude), verify=verify)
     outcomes = _would(plan) if dry_run else _copied(session, source, plan)
+    from tao_sdk.cli.submission_feed import told_meanwhile  # brings logging
+
     try:
-        counts = _report(session, outcomes, dry_run=dry_run)
+        with told_meanwhile(session.out):
+            counts = _report(session, outcomes, dry_run=dry_run)
     except KeyboardInterrupt:
         session.out.warn(f"interrupted; whole files are in {plan.destination}: pull again to go on")
         return exit_codes.DETACHED

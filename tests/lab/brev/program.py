@@ -1,8 +1,19 @@
 """The `brev` program of the lab: its commands, outputs and failures, and a folder as its cloud.
 
-Written after the public documentation of NVIDIA's program and what its source says it does; nothing
-of it is copied. Run as: python program.py CLOUD COMMAND ... . Only the standard library, because
-every call of the platform under test starts it.
+Written after the public documentation of NVIDIA's program and what its source (brevdev/brev-cli)
+says it does; nothing of it is copied. Facts about it that others might guess differently:
+
+* What it has to say when it fails it prints on its *output*, last, and leaves with code 1.
+* `create` tells on its error output why it failed; its last word is only that it made none.
+* `stop` of an instance that nobody has leaves with code 0.
+* `start` waits until the instance runs, for as long as that takes, unless told `--detached`.
+* `exec` runs a command a second time if it failed, and starts an instance that was stopped.
+* `copy` takes whatever has a colon for a path on an instance.
+* `--version` asks GitHub for the newest one, and fails where that cannot be reached.
+* After the first `ls` of a new user comes a tutorial, behind the list.
+
+Run as: python program.py CLOUD COMMAND ... . Only the standard library, because every call of the
+platform under test starts it.
 """
 
 from __future__ import annotations
@@ -21,6 +32,13 @@ import uuid
 
 VERSION = "v0.6.335"
 OFFERS = [
+    {
+        "type": "g5g.xlarge",
+        "gpu_name": "T4G",
+        "gpu_count": 1,
+        "price_per_hour": 0.42,
+        "arch": "arm64",
+    },
     {"type": "g5.xlarge", "gpu_name": "A10G", "gpu_count": 1, "price_per_hour": 1.21},
     {"type": "g6e.xlarge", "gpu_name": "L40S", "gpu_count": 1, "price_per_hour": 2.23},
     {"type": "g6e.xlarge-cheap", "gpu_name": "L40S", "gpu_count": 1, "price_per_hour": 1.95},
@@ -46,7 +64,7 @@ Flags:
 
 
 class FailError(Exception):
-    """What the program says on its error output before it leaves with code 1."""
+    """What the program says last before it leaves with code 1."""
 
 
 class Cloud:
@@ -93,7 +111,7 @@ class Cloud:
         for one in self.instances():
             if asked in (one["name"], one["id"]):
                 return one
-        raise FailError(f"instance {asked!r} not found")
+        raise FailError(f"instance with id/name {asked} not found")
 
     def save(self, one: dict) -> None:
         self.write(one, "instances", f"{one['name']}.json")
@@ -176,6 +194,8 @@ def ls(cloud: Cloud, words: list[str]) -> None:
         return
     shape = cloud.read("faults.json").get("shape", "object")
     print(json.dumps(rows or None if shape == "list" else {"workspaces": rows}, indent=2))
+    if cloud.read("faults.json").get("tutorial"):
+        print("\nWelcome to Brev!\n[1] Open your instance: brev open {name}")
 
 
 def search(cloud: Cloud, words: list[str]) -> None:
@@ -195,11 +215,14 @@ def create(cloud: Cloud, words: list[str]) -> None:
         return
     name, kind = words[0], words[words.index("--type") + 1]
     faults = cloud.read("faults.json")
-    if said := faults.get("create_fails"):
-        raise FailError(said)
+    print(f"Trying {kind} for 1 instance(s)...", file=sys.stderr)
     with cloud.lock():
-        if os.path.exists(cloud.path("instances", f"{name}.json")):
-            raise FailError(f"instance {name} already exists")
+        taken = os.path.exists(cloud.path("instances", f"{name}.json"))
+        if said := faults.get("create_fails") or ("duplicate workspace" if taken else ""):
+            print(f"[Worker 1] {kind} Failed: {said}\n", file=sys.stderr)
+            print(f"Type {kind} had failures, trying next type...\n", file=sys.stderr)
+            print("Warning: Only created 0/1 instances", file=sys.stderr)
+            raise FailError("could only create 0/1 instances")
         one = {
             "name": name,
             "id": uuid.uuid4().hex[:9],
@@ -239,14 +262,17 @@ def _give_key(cloud: Cloud, name: str) -> None:
 
 def delete(cloud: Cloud, words: list[str]) -> None:
     with cloud.lock():
-        one = cloud.find(words[0])
+        try:
+            one = cloud.find(words[0])
+        except FailError as error:
+            raise FailError(f"1 error occurred:\n\t* {error}\n\n") from None
         faults = cloud.read("faults.json")
         if faults.get("delete_fails", 0) > 0:
             faults["delete_fails"] -= 1
             cloud.write(faults, "faults.json")
             raise FailError("rpc error: code = Unavailable desc = try again later")
         vanish(cloud, one)
-    print(f"Deleting instance {one['name']}. This can take a few minutes.")
+    print(one["name"])  # for the next program of a pipe
 
 
 def vanish(cloud: Cloud, one: dict) -> None:
@@ -256,7 +282,7 @@ def vanish(cloud: Cloud, one: dict) -> None:
 
 
 def stop(cloud: Cloud, words: list[str]) -> None:
-    with cloud.lock():
+    with cloud.lock(), contextlib.suppress(FailError):
         one = cloud.find(words[0])
         cloud.halt(one)
         one["status"] = "STOPPED"
@@ -265,11 +291,18 @@ def stop(cloud: Cloud, words: list[str]) -> None:
 
 def start(cloud: Cloud, words: list[str]) -> None:
     with cloud.lock():
-        one = cloud.find(words[0])
-        if one["status"] == "STOPPED":
-            cloud.boot(one)
-            one["status"] = "RUNNING"
-            cloud.save(one)
+        try:
+            one = cloud.find(words[0])
+        except FailError:
+            raise FailError(f"No workspace found with name or ID '{words[0]}'.") from None
+        if one["status"] != "STOPPED":
+            raise FailError(f"Instance is not stopped status={one['status']}")
+        seconds = cloud.read("faults.json").get("boot_seconds", 0.0)
+        one["status"], one["ready_at"] = "DEPLOYING", time.time() + seconds
+        cloud.boot(one)
+        cloud.save(one)
+    if "--detached" not in words:
+        time.sleep(seconds)
 
 
 def _ssh(cloud: Cloud, name: str, command: str) -> int:
@@ -287,6 +320,8 @@ def execute(cloud: Cloud, words: list[str]) -> None:
     one = next((o for o in cloud.instances() if o["name"] == name), None)
     if one is not None and one["status"] == "STOPPED":
         start(cloud, [name])
+    if faults.get("hang"):
+        subprocess.run(["sleep", str(faults["hang"])], check=False)  # as an ssh that gets no answer
     lost = random.random() < faults.get("drop_after", 0)
     if lost:
         sys.stdout.flush()
@@ -299,12 +334,15 @@ def execute(cloud: Cloud, words: list[str]) -> None:
         if _ssh(cloud, name, command):
             raise FailError(f'could not connect to instance "{name}": exit status 255')
     if lost:
-        raise FailError("client_loop: send disconnect: Broken pipe")
+        print("client_loop: send disconnect: Broken pipe", file=sys.stderr)
+        raise FailError("exit status 255")
     print(name)  # for the next program of a pipe
 
 
 def copy(cloud: Cloud, words: list[str]) -> None:
     source, target = words[0], words[1]
+    if ":" in source:
+        raise FailError("exactly one of source or destination must be an instance path")
     name = target.partition(":")[0]
     if cloud.find(name)["status"] != "RUNNING":
         raise FailError("Workspace is not running")
@@ -361,25 +399,28 @@ def main() -> int:
     if words[0] != "enter":
         with open(cloud.path("requests.log"), "a", encoding="utf-8") as file:
             file.write(json.dumps(words) + "\n")
-        if words[0] == "--version":
-            print(f"Current version: {cloud.read('config.json').get('version', VERSION)}")
-            return 0
         faults = cloud.read("faults.json")
+        if words[0] == "--version":
+            if faults.get("no_github"):
+                print("Failed to retrieve latest version", file=sys.stderr)
+                print("Get https://api.github.com: dial tcp: i/o timeout")
+                return 1
+            print(f"\nCurrent version: {cloud.read('config.json').get('version', VERSION)}\n")
+            return 0
         if slow := faults.get("slow", 0):
             time.sleep(random.uniform(0, slow))
         key = cloud.read("config.json").get("api_key", "")
         if faults.get("unauthorized") or (key and os.environ.get("BREV_API_KEY") != key):
             print("You are currently logged out, would you like to log in? [y/n]: ", end="")
-            print("EOF", file=sys.stderr)
+            print("EOF")
             return 1
         if faults.get("down") or random.random() < faults.get("flaky", 0):
-            print("Error: Get https://brevapi: dial tcp: i/o timeout", file=sys.stderr)
+            print("Get https://brevapi: dial tcp: i/o timeout")
             return 1
     try:
         COMMANDS[words[0]](cloud, words[1:])
     except FailError as error:
-        sys.stdout.flush()
-        print(error, file=sys.stderr)
+        print(error)
         return 1
     return 0
 

@@ -24,6 +24,7 @@ class TestInstances:
             json.dumps(ROWS),
             json.dumps({"workspaces": ROWS}),
             "A new version is available: v9.9.9\n" + json.dumps({"workspaces": ROWS}, indent=2),
+            json.dumps(ROWS, indent=2) + "\nWelcome! Try:\n[1] brev open {name}\n",
         ],
     )
     def test_both_shapes(self, text: str) -> None:
@@ -31,6 +32,10 @@ class TestInstances:
         first, second = answers.parse_instances(text)
         assert first == Instance("a", "RUNNING", "i1", "g5.xlarge")
         assert (first.running, second.running, second.stopped) == (True, False, True)
+
+    def test_what_is_not_said(self) -> None:
+        [one] = answers.parse_instances('[{"name": "a", "status": null, "id": null}]')
+        assert one == Instance("a", "")
 
     @pytest.mark.parametrize("text", ["null", "[]", '{"workspaces": null}', '{"workspaces": []}'])
     def test_none(self, text: str) -> None:
@@ -72,12 +77,15 @@ OFFERS = [
     Offer("g6e.12xlarge", "L40S", 4, 8.9),
     Offer("dear", "NVIDIA L40S-48GB", 2, 5.0),
     Offer("unpriced", "A10G", 1, None),
+    Offer("g5g.xlarge", "T4G", 1, 0.4, arch="arm64"),
 ]
 
 
 class TestOffers:
     def test_both_shapes(self) -> None:
         new = [{"type": "t", "gpu_name": "L40S", "gpu_count": 2, "price_per_hour": 3.5}]
+        arm = [{**new[0], "arch": "arm64", "provider": None}]
+        assert answers.parse_offers(json.dumps(arm)) == [Offer("t", "L40S", 2, 3.5, arch="arm64")]
         old = [{"type": "t", "gpu": "L40S", "gpuCount": 2}]
         assert answers.parse_offers(json.dumps(new)) == [Offer("t", "L40S", 2, 3.5)]
         assert answers.parse_offers(json.dumps(old)) == [Offer("t", "L40S", 2, None)]
@@ -93,13 +101,15 @@ class TestOffers:
             ("", 1, "g5.xlarge"),
             ("", 4, "g6e.12xlarge"),
             ("A10G", 1, "g5.xlarge"),  # one with a price before one without
+            ("T4G", 1, "g5g.xlarge"),  # images for ARM only where they are asked for
+            ("g5g.xlarge", 1, "g5g.xlarge"),
         ],
     )
     def test_choice(self, gpu_type: str, count: int, chosen: str) -> None:
         assert choose(OFFERS, gpu_type, count).type == chosen
 
     def test_none_of_that_name(self) -> None:
-        with pytest.raises(CapacityError, match=r"no 'H100'.*A10G, L40S"):
+        with pytest.raises(CapacityError, match=r"no 'H100'.*A10G, L40S.*T4G"):
             choose(OFFERS, "H100", 1)
 
     def test_not_so_many(self) -> None:
@@ -125,9 +135,11 @@ class TestOffers:
         ("[error] EOF", False, False, False, False),
         ("rpc failed: EOF", True, False, False, False),
         ("insufficient capacity for g5.xlarge in us-east", False, True, False, False),
-        ("could only create 0/1 instances", False, True, False, False),
+        ("could only create 0/1 instances", False, False, False, False),
+        ("duplicate workspace", False, False, False, True),
         ('instance "x" not found', False, False, True, False),
         ("no workspace with that name", False, False, True, False),
+        ("1 error occurred:\n\t* instance with id/name x not found", False, False, True, False),
         ("instance tao-1234 already exists", False, False, False, True),
         ("dial tcp: i/o timeout", False, False, False, False),
     ],

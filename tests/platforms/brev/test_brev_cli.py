@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
 from tao_sdk.platforms.brev import BrevSDK
 from tao_sdk.platforms.brev.cli import BrevCli, RefusedError
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.conformance.lab import visible_command_lines
+from tao_sdk.platforms.remote.streams import CutOffError
 
 JOB = {"image": "busybox", "command": "true", "gpu_count": 1, "instance_id": "box"}
 
@@ -49,7 +53,7 @@ def test_asked_once_what_it_can_do(program: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     assert BrevCli(folder).facts().create_flags == {"type", "detached"}
     assert BrevCli(folder).facts().version == (0, 6, 335)
-    assert (tmp_path / "asked").read_text().splitlines() == ["--version", "create --help"]
+    assert sorted((tmp_path / "asked").read_text().splitlines()) == ["--version", "create --help"]
     write(program, "echo v0.6.400")
     assert BrevCli(folder).facts().version == (0, 6, 400), "another program"
 
@@ -104,6 +108,90 @@ def test_a_program_that_cannot_be_run(program: Path, tmp_path: Path) -> None:
     program.chmod(0o755)
     with pytest.raises(BackendUnreachableError, match="cannot be run"):
         BrevCli(tmp_path / "kept").instances()
+
+
+def test_it_complains_on_its_output(program: Path, tmp_path: Path) -> None:
+    """Its last words are on its output; what it was at before is on its error output."""
+    write(program, "echo 'Connection failed, checking...' >&2; echo 'box is on fire'; exit 1")
+    with pytest.raises(RefusedError, match="`brev stop`: box is on fire"):
+        BrevCli(tmp_path / "kept").change("stop", "box")
+    write(program, "echo 'Connection failed, checking...' >&2; echo 'log in? [y/n]: EOF'; exit 1")
+    with pytest.raises(BackendUnreachableError, match="does not know you"):
+        BrevCli(tmp_path / "kept").change("stop", "box")
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"], ids=["output", "error output"])
+def test_why_no_instance_was_made(program: Path, tmp_path: Path, stream: str) -> None:
+    """Its last word is the same whatever the reason; the reason is among what it said before."""
+    write(
+        program,
+        f"""cat {stream} <<'END'
+Attempting to create 1 instance(s) with 1 parallel attempts
+[Worker 1] Trying g5.xlarge for instance 'tao-1'...
+[Worker 1] g5.xlarge Failed: [error] create.go:12
+: your organization has no credits
+
+Warning: Only created 0/1 instances
+END
+echo 'could only create 0/1 instances'; exit 1""",
+    )
+    with pytest.raises(RefusedError, match=r"your organization has no credits$"):
+        BrevCli(tmp_path / "kept").create("tao-1", "g5.xlarge")
+
+
+def test_a_version_that_nobody_can_tell(program: Path, tmp_path: Path) -> None:
+    """`brev --version` asks GitHub, which need not be reachable; Brev may be."""
+    write(
+        program,
+        f'echo "$1" >> {tmp_path}/asked; case "$1" in '
+        '--version) echo "Failed to retrieve latest version: 403" >&2; exit 1;; '
+        "create) echo '--type --detached';; esac",
+    )
+    for _ in range(2):
+        cli = BrevCli(tmp_path / "kept")
+        cli.check()
+        assert cli.facts().version is None
+    assert (tmp_path / "asked").read_text().splitlines() == ["create", "--version"], "once"
+    write(program, "echo 'v0.6.335 --type --detached'")
+    assert BrevCli(tmp_path / "kept").facts().version == (0, 6, 335)
+
+
+def test_one_that_cannot_do_what_is_needed(program: Path, tmp_path: Path) -> None:
+    write(program, "echo 'v0.6.335 --gpu string'")
+    with pytest.raises(PlatformError, match=r"no `create --detached`, `create --type`: install"):
+        BrevCli(tmp_path / "kept").check()
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_what_it_started_ends_with_it(program: Path, tmp_path: Path, streaming: bool) -> None:
+    """Its ssh would wait for ever for an instance that does not answer."""
+    mark = f"600.{uuid.uuid4().int}"
+    write(program, f"sleep {mark} & wait")
+    cli = BrevCli(tmp_path / "kept")
+    if streaming:
+        with (
+            pytest.raises(CutOffError, match="nothing came for 3 s"),
+            cli.executing("box", "true", 3.0, "exec") as running,
+        ):
+            running.read()
+    else:
+        with pytest.raises(BackendUnreachableError, match="did not answer within"):
+            cli.execute("box", "true", 3.0, "exec")
+    eventually(lambda: f"sleep {mark}" not in visible_command_lines())
+
+
+def test_a_folder_with_a_colon(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`brev copy` takes what has a colon for a path on an instance."""
+    write(program, f'case "$2" in *:*) exit 1;; esac; cat "$2" > {tmp_path}/copied')
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    (folder / "file").write_text("data")
+    monkeypatch.setenv("PATH", "bin:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    BrevCli(tmp_path / "kept").copy(folder / "file", "box", "there")
+    assert (tmp_path / "copied").read_text() == "data"
 
 
 @pytest.mark.seed("000.9")

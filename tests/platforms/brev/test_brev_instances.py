@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 import time
@@ -13,11 +14,19 @@ import pytest
 from brev_lab import BrevLab
 
 from lab.docker.images import BUSYBOX
-from tao_sdk.errors import CapacityError, SubmissionRejectedError, UnsupportedError
+from tao_sdk import settings
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CapacityError,
+    PlatformError,
+    SubmissionRejectedError,
+    UnsupportedError,
+)
 from tao_sdk.platforms.brev import BrevSDK
 from tao_sdk.platforms.brev.backend import BrevBackend
-from tao_sdk.platforms.brev.instances import InstanceProgress
-from tao_sdk.platforms.brev.ledger import Ledger
+from tao_sdk.platforms.brev.cli import BrevCli
+from tao_sdk.platforms.brev.instances import InstanceProgress, Instances
+from tao_sdk.platforms.brev.ledger import DELETED, KEPT, UNWANTED, Ledger
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.results import results_of
 from tao_sdk.results import copy_results, plan_pull
@@ -91,6 +100,40 @@ def test_it_is_waited_for_and_said(lab: BrevLab) -> None:
     assert job.wait(timeout=LONG).status == "Complete"
 
 
+def test_it_is_said_again(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes may pass in one state: whoever waits sees that they do."""
+    monkeypatch.setattr("tao_sdk.platforms.brev.instances.SAY_AGAIN_SECONDS", 0.1)
+    spent: list[float] = []
+
+    def listen(progress: InstanceProgress) -> None:
+        if progress.stage == "deploying":
+            spent.append(progress.seconds)
+        if len(spent) == 3:
+            raise InterruptedError("enough")
+
+    sdk = BrevSDK(state_file=lab.state_file, on_progress=listen)
+    with lab.cloud.faulty(boot_seconds=3600), pytest.raises(InterruptedError, match="enough"):
+        sdk.create_job(**new("true"))
+    assert spent == sorted(spent)
+    assert made(lab) == set()
+
+
+def test_ctrl_c_while_it_is_waited_for(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        assert len(made(lab)) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Instances, "wait_until_ready", interrupted)
+    sdk = lab.sdk()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sdk.create_job(**new("true"))
+    assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]
+    assert made(lab) == set()
+    [job] = sdk.list_jobs()
+    status = sdk.get_job_status(job.id)
+    assert (status.status, status.message) == ("Canceled", "not submitted: KeyboardInterrupt")
+
+
 def test_the_command_line_says_so(lab: BrevLab) -> None:
     words = ["run", "--platform", "brev", "--option", "gpu_type=L40S", "--gpus", "1", "--no-watch"]
     words += ["--image", BUSYBOX, "-c", "echo hello"]
@@ -104,8 +147,27 @@ def test_the_command_line_says_so(lab: BrevLab) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert ": deploying (" in done.stderr
+    assert "is made for it, and deleted after: g6e.xlarge-cheap (1 x L40S, $1.95" in done.stderr
     assert done.stdout == "hello\n"
     assert made(lab) == set()
+
+
+def test_the_command_line_says_what_stays(lab: BrevLab) -> None:
+    """Whoever has seen the end first: this process, or the watcher that goes along with it."""
+    words = ["run", "--platform", "brev", "--option", "gpu_type=L40S", "--option", "keep=true"]
+    words += ["--gpus", "1", "--image", BUSYBOX, "-c", "echo hello"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tao_sdk.cli", *words],
+        env=dict(lab.environment()),
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.returncode == 0, done.stderr
+    [name] = made(lab)
+    said = done.stderr.partition("Complete after")[2]
+    assert f"instance {name} is kept ($1.95 an hour" in said
+    assert "keep=True" in said
 
 
 @pytest.mark.seed("000.23")
@@ -117,6 +179,22 @@ def test_one_that_is_never_ready_is_deleted(lab: BrevLab, monkeypatch: pytest.Mo
     ):
         lab.sdk().create_job(**new("true"))
     assert made(lab) == set()
+
+
+@pytest.mark.seed("000.23")
+def test_one_that_is_there_and_does_not_answer(
+    lab: BrevLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, not as long as for a new one, and left as it is."""
+    waits = ("BREV_READY_SECONDS", "BREV_REUSE_SECONDS")
+    assert [settings.get_seconds(name) for name in waits] == [600, 30]
+    monkeypatch.setenv("BREV_REUSE_SECONDS", "1")
+    with (
+        lab.cloud.faulty(drop_before=1.0),
+        pytest.raises(SubmissionRejectedError, match=r"box was not ready within 1 s: .*refused"),
+    ):
+        lab.sdk().create_job(**lab.job("true"))
+    assert lab.cloud.names() == {"box"}
 
 
 def test_one_that_fails_to_boot_is_deleted(lab: BrevLab) -> None:
@@ -132,13 +210,49 @@ def test_no_capacity(lab: BrevLab) -> None:
     sdk = lab.sdk()
     with (
         lab.cloud.faulty(create_fails="insufficient capacity in every region"),
-        pytest.raises(CapacityError, match=r"no g6e\.xlarge-cheap to give"),
+        pytest.raises(CapacityError, match=r"no g6e\.xlarge-cheap to give: .*in every region"),
     ):
         sdk.create_job(**new("true"))
     [job] = sdk.list_jobs()
     analysis = job.explain()
     assert analysis is not None
     assert analysis["err_class"] == "ERR_CAPACITY"
+
+
+def test_an_order_that_is_refused(lab: BrevLab) -> None:
+    """Why is said; "could only create 0/1 instances" is no reason."""
+    sdk = lab.sdk()
+    with (
+        lab.cloud.faulty(create_fails="your organization has no credits"),
+        pytest.raises(
+            SubmissionRejectedError, match="`brev create`: your organization has no cred"
+        ),
+    ):
+        sdk.create_job(**new("true"))
+    assert ledger(lab).entries()[0].state == DELETED
+
+
+def test_an_order_without_an_answer(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been heard: what came of it is looked for, and given back."""
+    real = BrevCli.create
+
+    def unanswered(*order: Any) -> None:
+        real(*order)
+        raise BackendUnreachableError("`brev create` did not answer within 300 s")
+
+    monkeypatch.setattr(BrevCli, "create", unanswered)
+    sdk = lab.sdk()
+    with pytest.raises(BackendUnreachableError, match="did not answer"):
+        sdk.create_job(**new("true"))
+    assert len(lab.cloud.ever_made()) == 2
+    assert made(lab) == set()
+    [job] = sdk.list_jobs()
+    assert job.status == "Error"
+
+
+def test_without_github(lab: BrevLab) -> None:
+    with lab.cloud.faulty(no_github=True):
+        assert lab.sdk().create_job(**lab.job("true")).wait(timeout=LONG).status == "Complete"
 
 
 def test_a_refusal_on_the_instance_deletes_it(lab: BrevLab) -> None:
@@ -167,7 +281,10 @@ def test_keep(lab: BrevLab, caplog: pytest.LogCaptureFixture) -> None:
     assert made(lab) == set()
 
 
-def test_results_on_it_keep_it_until_they_are_pulled(lab: BrevLab) -> None:
+def test_results_on_it_keep_it_until_they_are_pulled(
+    lab: BrevLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tao_sdk.brev")
     sdk = lab.sdk()
     place = str(lab.cloud.folder / "only-there")
     script = 'echo data > "$TAO_RESULTS_ROOT/$TAO_JOB_ID/out.txt"'
@@ -183,6 +300,22 @@ def test_results_on_it_keep_it_until_they_are_pulled(lab: BrevLab) -> None:
     assert not any(outcome.state.incomplete for outcome in outcomes)
     assert (copy / "out.txt").read_text() == "data\n"
     assert made(lab) == set(), "nothing keeps it any more"
+    assert f"instance tao-{job.id[:8]} is deleted: the results were fetched" in caplog.text
+    with pytest.raises(
+        BackendUnreachableError, match=f"tao-{job.id[:8]} is gone: what was not pulled"
+    ):
+        results_of(lab.sdk(), job.id)
+
+
+def test_results_on_one_that_was_stopped(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    job = sdk.create_job(**lab.job("true"))
+    assert job.wait(timeout=LONG).status == "Complete"
+    sdk.stop_instance("box")
+    with pytest.raises(BackendUnreachableError, match="box is stopped: brev start box"):
+        results_of(lab.sdk(), job.id)
+    with pytest.raises(BackendUnreachableError, match="box is stopped: brev start box"):
+        lab.sdk().get_job_logs(job.id)
 
 
 def test_a_part_of_the_results_does_not_let_it_go(lab: BrevLab) -> None:
@@ -224,14 +357,83 @@ def test_an_end_is_told_though_nobody_can_delete(
     assert made(lab) == set(), "whoever comes next deletes it"
 
 
-def test_lifetimes(lab: BrevLab) -> None:
+def test_lifetimes(lab: BrevLab, caplog: pytest.LogCaptureFixture) -> None:
     sdk = lab.sdk()
     job = sdk.create_job(**new("sleep 600", max_hours=0.0001))
     eventually(lambda: sdk.get_job_status(job.id) and not made(lab))
+    assert f"instance tao-{job.id[:8]} is deleted: older than max_hours=0.0001" in caplog.text
     kept = sdk.create_job(**new("true", keep=True, idle_minutes=0.02))
     assert kept.wait(timeout=LONG).status == "Complete"
     assert len(made(lab)) == 1
-    eventually(lambda: sdk.reconcile() is not None and not made(lab))
+    with lab.cloud.faulty(delete_fails=1):
+        eventually(lambda: sdk.reconcile() is not None and "could not be deleted" in caplog.text)
+    [entry] = [entry for entry in ledger(lab).entries() if entry.job_id == kept.id]
+    assert (entry.state, entry.why) == (UNWANTED, "idle for more than 0.02 minutes")
+    sdk.reconcile()
+    assert made(lab) == set()
+
+
+def test_one_with_a_job_is_not_idle(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    first = sdk.create_job(**new("true", keep=True, idle_minutes=10))
+    assert first.wait(timeout=LONG).status == "Complete"
+    [name] = made(lab)
+    second = sdk.create_job(image=BUSYBOX, command="sleep 600", gpu_count=1, instance_id=name)
+    ledger(lab).change(name, since=time.time() - 3600)
+    assert sdk.get_job_status(second.id).status in ("Pending", "Running")
+    assert made(lab) == {name}
+    assert second.cancel()
+    assert made(lab) == {name}, "idle since this moment"
+    ledger(lab).change(name, since=time.time() - 3600)
+    sdk.reconcile()
+    assert made(lab) == set()
+
+
+def test_one_that_was_kept_and_deleted_by_hand(lab: BrevLab) -> None:
+    sdk = lab.sdk()
+    assert sdk.create_job(**new("true", keep=True)).wait(timeout=LONG).status == "Complete"
+    [name] = made(lab)
+    assert ledger(lab).get(name) is not None
+    lab.cloud.brev("delete", name)
+    lab.sdk().reconcile()
+    assert ledger(lab).entries() == [], "nobody is told of it any more"
+
+
+def test_a_job_that_vanished_from_it(
+    lab: BrevLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody knows what is left there: it is kept, with a warning and its cost."""
+    monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+    caplog.set_level(logging.WARNING, "tao_sdk.brev")
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("sleep 600"))
+    [name] = made(lab)
+    eventually(lambda: sdk.get_job_status(job.id).status == "Running")
+    lab.cloud.kill_shells(name)
+    shutil.rmtree(lab.cloud.home(name) / ".tao-sdk" / "jobs")
+    lab.cloud.engine.docker("rm", "-f", f"tao-job-{job.id}")
+    assert sdk.wait(job.id, timeout=LONG).status == "Error"
+    lab.sdk().reconcile()
+    entry = ledger(lab).get(name)
+    assert entry is not None
+    assert (entry.state, entry.why) == (KEPT, "its job has ended, and nobody has seen how")
+    assert f"instance {name} is kept ($1.95 an hour" in caplog.text
+    assert sdk.delete_instance(name)
+
+
+def test_one_that_vanished_is_forgotten(
+    lab: BrevLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+    sdk = lab.sdk()
+    job = sdk.create_job(**new("sleep 600"))
+    lab.cloud.vanish(f"tao-{job.id[:8]}")
+    assert sdk.wait(job.id, timeout=LONG).status == "Error"
+    lab.sdk().reconcile()
+    assert ledger(lab).entries() == []
+    assert "is kept" not in caplog.text
+    with pytest.raises(BackendUnreachableError, match="is gone: its log was not brought here"):
+        sdk.get_job_logs(job.id)
 
 
 def test_a_second_job_on_it_is_not_cut_off(lab: BrevLab) -> None:
@@ -258,11 +460,25 @@ def test_listed_stopped_started_deleted(lab: BrevLab) -> None:
     assert sdk.list_instances()[0]["status"] == "STOPPED"
     with pytest.raises(SubmissionRejectedError, match="brev start box"):
         lab.sdk().create_job(**lab.job("true"))
-    sdk.start_instance("box")
+    with lab.cloud.faulty(boot_seconds=0.5):
+        sdk.start_instance("box")
+    assert lab.cloud.requests()[-1] == ["start", "box", "--detached"], "it is not waited for"
+    eventually(lambda: sdk.list_instances()[0]["status"] == "RUNNING")
+    with pytest.raises(PlatformError, match="is not stopped"):
+        sdk.start_instance("box")
     assert lab.sdk().create_job(**lab.job("true")).wait(timeout=LONG).status == "Complete"
     assert sdk.delete_instance("box") is True
     assert sdk.delete_instance("box") is True, "as good as deleted"
     assert lab.cloud.names() == set()
+
+
+def test_orders_about_one_that_nobody_has(lab: BrevLab) -> None:
+    """Brev's program would say nothing at all, or make a new one: it is not asked."""
+    sdk = lab.sdk()
+    for order in (sdk.stop_instance, sdk.start_instance):
+        with pytest.raises(PlatformError, match="no instance 'bx'; there are: box"):
+            order("bx")
+    assert {words[0] for words in lab.cloud.requests()} == {"create", "ls"}
 
 
 @pytest.mark.seed("000.23")
@@ -305,7 +521,7 @@ def test_instance_by_id(lab: BrevLab) -> None:
 
 def test_an_order_that_was_given_late_is_found(lab: BrevLab) -> None:
     """Its client was killed, its submission settled, and then the instance appears."""
-    from tao_sdk.platforms.brev.ledger import UNWANTED, Entry
+    from tao_sdk.platforms.brev.ledger import Entry
 
     book = ledger(lab)
     book.order(Entry("tao-0000late", "j", "g5.xlarge", 1.2, time.time(), state=UNWANTED))

@@ -10,6 +10,7 @@ import pytest
 from brev_lab import BrevLab
 
 from lab.docker.images import BUSYBOX
+from tao_sdk.platforms.backend import JobIdentity
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference, visible_command_lines
 
@@ -60,6 +61,21 @@ class TestPolls:
             sdk.backend.cancel(reference(sdk, job_id))
         states = sdk.wait_all(ids, LONG)
         assert {status.status for status in states.values()} == {"Canceled"}
+
+    def test_one_exec_for_very_many(self, lab: BrevLab) -> None:
+        sdk = lab.sdk()
+        job = reference(sdk, sdk.create_job(**lab.job("sleep 600")).id)
+        strangers = [
+            job._replace(identity=JobIdentity(str(uuid.uuid4()), "0" * 32)) for _ in range(1200)
+        ]
+        before = len(lab.cloud.requests())
+        seen = sdk.backend.observe([*strangers, job])
+        asked = [words[0] for words in lab.cloud.requests()[before:]]
+        assert sorted(asked) == ["copy", "exec", "ls"], "its input is too long for an argument"
+        assert len(seen) == 1201
+        assert seen[job.job_id].state is not None
+        assert {seen[one.job_id].state for one in strangers} == {None}
+        sdk.backend.cancel(job)
 
 
 class TestInstances:

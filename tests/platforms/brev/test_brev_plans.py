@@ -134,6 +134,13 @@ def test_one_node() -> None:
         {"workspace_group_id": "$(x)"},
         {"keep": "yes"},
         {"max_hours": 0},
+        {"max_hours": float("nan")},
+        {"idle_minutes": float("inf")},
+        {"max_hours": True},
+        {"keep": 1},
+        {"instance_id": 7},
+        {"mounts": "/a:/x:rx"},
+        {"cwd": 3},
         {"idle_minutes": -1},
         {"mounts": ["relative:/x"]},
         {"mounts": ["/a,b:/x"]},
@@ -153,3 +160,10 @@ def test_costs_are_said() -> None:
     assert "pull" in told
     kept = " ".join(planning.notes(request(keep=True), NEW, ""))
     assert "stays until you delete it" in kept
+    assert "stays in its container" in kept
+    first, second = planning.notes(request(), NEW, "")
+    assert first == (
+        "tao-0f1e2d3c is made for it, and deleted after: g6e.xlarge (1 x L40S, $2.00 an hour)"
+    )
+    assert "is gone with the instance" in second
+    assert planning.notes(request(), Place("box"), "s3://bucket/x") == ()

@@ -26,7 +26,7 @@ USED = {
     "exec": set(),
     "copy": set(),
     "delete": set(),
-    "start": set(),
+    "start": {"detached"},
     "stop": set(),
 }
 

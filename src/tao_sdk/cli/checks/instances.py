@@ -32,11 +32,12 @@ def _finding(entry: Entry, store: JobStore | None) -> Finding | None:
     told = f"of job {short_id(entry.job_id)}, {entry.age_hours:.1f} hours old, {entry.cost}"
     delete = f"brev delete {entry.name}"
     if entry.state == UNWANTED:
-        return problem(entry.name, f"{told}; it could not be deleted: {entry.why}", delete)
+        why = f"nobody wants it ({entry.why}), and it could not be deleted yet"
+        return problem(entry.name, f"{told}; {why}", delete)
     if entry.state == KEPT:
         return note(entry.name, f"{told}; kept: {entry.why}", f"if you are done with it: {delete}")
     if entry.state == DELETED:
-        if entry.age_hours < _DELETED_HOURS:
+        if entry.state_hours < _DELETED_HOURS:
             return None
         return note(entry.name, f"{told}; Brev was told to delete it", f"make sure: {delete}")
     row = store.get_job(entry.job_id) if store is not None else None

@@ -54,6 +54,8 @@ class Offer(NamedTuple):
     price: float | None = None
     """For an hour, in dollars; None where it was not said."""
     provider: str = ""
+    arch: str = ""
+    """Of its processor; not every version of the program says so."""
 
     def __str__(self) -> str:
         what = f"{self.gpus} x {self.gpu}" if self.gpus else "no GPU"
@@ -78,9 +80,9 @@ def parse_instances(text: str) -> list[Instance]:
         rows = rows["workspaces"]
     return [
         Instance(
-            name=str(row.get("name", "")),
-            status=str(row.get("status", "")),
-            id=str(row.get("id", "")),
+            name=str(row.get("name") or ""),
+            status=str(row.get("status") or ""),
+            id=str(row.get("id") or ""),
             type=str(row.get("instance_type") or row.get("instanceType") or ""),
             gpu=str(row.get("gpu") or ""),
         )
@@ -100,6 +102,7 @@ def parse_offers(text: str) -> list[Offer]:
                 gpus=int(row.get("gpu_count", row.get("gpuCount")) or 0),
                 price=float(price) if isinstance(price, (int, float)) and price > 0 else None,
                 provider=str(row.get("provider") or ""),
+                arch=str(row.get("arch") or ""),
             )
         )
     return [offer for offer in found if offer.type]
@@ -125,7 +128,7 @@ _NO_LOGIN = re.compile(
 )
 _NO_CAPACITY = re.compile(
     r"capacity|insufficient|out of stock|not available|unavailable|quota|no instances? (types? )?"
-    r"(match|available)|could only create 0",
+    r"(match|available)",
     re.IGNORECASE,
 )
 _NO_SUCH = re.compile(
@@ -133,6 +136,19 @@ _NO_SUCH = re.compile(
     re.IGNORECASE,
 )
 _TAKEN = re.compile(r"already (exists|in use|taken)|duplicate", re.IGNORECASE)
+# `create` ends with the same words whatever went wrong; what did is among its progress, with a
+# trace of its own before the cause.
+_WHY_NOT_MADE = re.compile(
+    r"\bFailed: (?P<why>.*?)\s*(?=^Type \S+ had failures|^Warning: Only created|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def why_not_made(said: str) -> str:
+    """What `create` has said about its failure; "" where it did not."""
+    found = list(_WHY_NOT_MADE.finditer(said))
+    lines = [line.strip(" :") for line in found[-1]["why"].splitlines()] if found else []
+    return next((line for line in reversed(lines) if line), "")
 
 
 def says_no_login(complaint: str) -> bool:
@@ -152,10 +168,11 @@ def says_name_taken(complaint: str) -> bool:
 
 
 def _json(text: str) -> Any:
-    """The document in the answer; lines before it (a note about a new version, say) are passed."""
+    """The document in the answer, without what is said around it: before it there may be a note
+    about a new version, after it a tutorial."""
     for start in (0, *(match.start() for match in re.finditer(r"(?m)^[\[{]", text))):
         try:
-            return json.loads(text[start:])
+            return json.JSONDecoder().raw_decode(text, start)[0]
         except ValueError:
             continue
     raise NotUnderstoodError("no JSON")

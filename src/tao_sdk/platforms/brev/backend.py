@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from tao_sdk.errors import (
     BackendUnreachableError,
     CredentialError,
     PlatformError,
-    UnsupportedError,
     ValidationError,
 )
 from tao_sdk.failures import Evidence
@@ -28,14 +27,14 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.brev import closing, planning
 from tao_sdk.platforms.brev.answers import Instance
-from tao_sdk.platforms.brev.choosing import choose
+from tao_sdk.platforms.brev.choosing import best_offer
 from tao_sdk.platforms.brev.cli import BrevCli, NotLoggedInError
 from tao_sdk.platforms.brev.instances import Instances, Listener
 from tao_sdk.platforms.brev.kept import Kept
 from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
-from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
 from tao_sdk.platforms.brev.options import OPTIONS, results_mount
 from tao_sdk.platforms.brev.states import Answer, judge, parse_answer
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
@@ -48,8 +47,9 @@ if TYPE_CHECKING:
     from tao_sdk.results import ResultSource
 
 _PARALLEL = 8
-# So many jobs are asked about in one program: its table is an argument, which has its limits.
-_AT_ONCE = 500
+# How long an instance may take to tell about its jobs.
+_LOOK_SECONDS = 60.0
+_LOOK_SECONDS_EACH = 0.1
 
 
 class BrevBackend(Backend):
@@ -104,18 +104,8 @@ class BrevBackend(Backend):
         options = request.options
         if options["instance_id"]:
             return planning.Place(self.instances.find(options["instance_id"]).name)
-        for name in ("cloud_cred_id", "workspace_group_id"):
-            flag = name.replace("_", "-")
-            if options[name] and flag not in self.transport.facts().create_flags:
-                raise UnsupportedError(
-                    f"{name}: this brev program has no `create --{flag}`; choose that in Brev's "
-                    "console, and give the instance's name as instance_id="
-                )
-        wants_gpus = bool(request.gpu_count or options["gpu_type"])
-        offers = self.transport.offers(gpus=wants_gpus)
-        return planning.Place(
-            f"tao-{job_id[:8]}", choose(offers, options["gpu_type"], request.gpu_count)
-        )
+        offer = best_offer(self.transport, options, request.gpu_count)
+        return planning.Place(f"tao-{job_id[:8]}", offer)
 
     def submit(self, plan: Plan) -> Submission:
         return self._launcher.submit(plan)
@@ -132,13 +122,17 @@ class BrevBackend(Backend):
         listed = self.instances.listed()
         self.instances.tend(listed)
         self._unknown = {}
-        grouped = by_instance(jobs)
+        grouped = list(by_instance(jobs).items())
+
+        def look(group: tuple[str, list[JobRef]]) -> dict[str, Observation]:
+            name, mine = group
+            return self._observe_on(name, mine, listed.get(name))
+
+        if len(grouped) == 1:  # by ourselves: Ctrl-C is heard at once
+            return look(grouped[0])
         with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="tao-brev") as pool:
-            looks = pool.map(
-                lambda item: self._observe_on(item[0], item[1], listed.get(item[0])),
-                grouped.items(),
-            )
-            return {job_id: seen for look in looks for job_id, seen in look.items()}
+            looks = pool.map(look, grouped)
+            return {job_id: seen for found in looks for job_id, seen in found.items()}
 
     def _observe_on(
         self, name: str, jobs: Sequence[JobRef], instance: Instance | None
@@ -155,9 +149,7 @@ class BrevBackend(Backend):
             observed |= {job.job_id: judge(job.job_id, answer, name) for job in rest}
             self._unknown |= {job.job_id: answer.records.get(job.job_id) for job in rest}
         elif instance is not None and not instance.going:
-            todo = f"brev start {name}" if instance.stopped else "wait, or look at it: brev ls"
-            told = f"instance {name} is {instance.status.lower() or 'not running'}: {todo}"
-            observed |= _unreachable(rest, told)
+            observed |= _unreachable(rest, _not_running(instance))
         else:
             gone = MISSING._replace(message=f"vanished: its instance {name} is gone, and its log")
             observed |= {job.job_id: gone for job in rest}
@@ -194,12 +186,11 @@ class BrevBackend(Backend):
         return observed
 
     def _look(self, name: str, jobs: Sequence[JobRef]) -> Answer:
-        sections: list[Section] = []
-        for start in range(0, max(1, len(jobs)), _AT_ONCE):
-            some = jobs[start : start + _AT_ONCE]
-            rows = "".join(f"{job.job_id}\t{job.native['results'] or '-'}\n" for job in some)
-            sections += self.machine(name).run("observe", payload=rows.encode() or b"\n")
-        return parse_answer(sections)
+        rows = "".join(f"{job.job_id}\t{job.native['results'] or '-'}\n" for job in jobs)
+        seconds = _LOOK_SECONDS + len(jobs) * _LOOK_SECONDS_EACH
+        return parse_answer(
+            self.machine(name).run("observe", payload=rows.encode() or b"\n", seconds=seconds)
+        )
 
     def cancel(self, job: JobRef) -> None:
         name = job.native["instance"]
@@ -214,8 +205,8 @@ class BrevBackend(Backend):
         if self.kept.end(job.job_id) is not None:
             return read_file(self.kept.log(job.job_id), start, tail, limit, flush=flush)
         name = job.native["instance"]
-        if not self.is_running(name):
-            raise BackendUnreachableError(f"instance {name} is not running: its log is not here")
+        if why := self.why_silent(name, "its log was not brought here"):
+            raise BackendUnreachableError(why)
         told = {
             "job_id": job.job_id,
             "from": str(start or 0),
@@ -265,7 +256,7 @@ class BrevBackend(Backend):
             if instance is None or instance.going:
                 return []
             if not instance.running:
-                raise BackendUnreachableError(f"instance {instance.name} is {instance.status}")
+                raise BackendUnreachableError(_not_running(instance))
             record = self._look(instance.name, [job]).records.get(job.job_id)
         else:
             return records_in_bucket(job) if job.results_dir else []
@@ -309,7 +300,7 @@ class BrevBackend(Backend):
         instance = self.instances.listed().get(name)
         if instance is not None and not instance.going:
             if not instance.running:
-                raise BackendUnreachableError(f"instance {name} is {instance.status.lower()}")
+                raise BackendUnreachableError(_not_running(instance))
             told = {"job_id": job.job_id, "results": f"{results}/{job.job_id}" if results else ""}
             if not any(part.name == "done" for part in self.machine(name).run("delete", told)):
                 return False
@@ -339,9 +330,10 @@ class BrevBackend(Backend):
 
     # ------------------------------------------------------------------ instances
 
-    def tend(self) -> list[str]:
-        """Give up instances that nobody wants, wherever their clients have gone."""
-        return self.instances.tend()
+    def tend(self, unwatched: Collection[str]) -> None:
+        """Give up what nobody wants, wherever its clients have gone: instances, files."""
+        clear_leftovers(self._outgoing)
+        self.instances.tend(unwatched=unwatched)
 
     def pulled(self, job: JobRef) -> None:
         """A job's results are wherever they were wanted: its instance is not kept for them."""
@@ -357,6 +349,13 @@ class BrevBackend(Backend):
         instance = self.instances.listed(fresh=False).get(name)
         return instance is not None and instance.running
 
+    def why_silent(self, name: str, loss: str) -> str:
+        """Why an instance cannot be asked; what that means if it is gone. "" for one that runs."""
+        instance = self.instances.listed(fresh=False).get(name)
+        if instance is None or instance.going:
+            return f"instance {name} is gone: {loss}"
+        return "" if instance.running else _not_running(instance)
+
     def _remote_path(self, where: str, path: str) -> tuple[Machine | None, str]:
         """`brev://instance/path` taken apart; no machine for an instance that is gone."""
         name, slash, rest = path.removeprefix("brev://").partition("/")
@@ -371,13 +370,18 @@ class BrevBackend(Backend):
         if instance is None or instance.going:
             return None, f"/{rest}"
         if not instance.running:
-            raise BackendUnreachableError(f"instance {name} is {instance.status.lower()}")
+            raise BackendUnreachableError(_not_running(instance))
         return self.machine(name), f"/{rest}"
 
     def _clean(self, jobs: Sequence[JobRef]) -> None:
         """Take away the credentials of jobs that have ended on instances that stay."""
         for name, mine in by_instance(jobs).items():
             self.machine(name).run("clean", payload=table((job.job_id,) for job in mine))
+
+
+def _not_running(instance: Instance) -> str:
+    todo = f"brev start {instance.name}" if instance.stopped else "wait, or look at it: brev ls"
+    return f"instance {instance.name} is {instance.status.lower() or 'not running'}: {todo}"
 
 
 def _unreachable(jobs: Sequence[JobRef], why: str) -> dict[str, Observation]:

@@ -1,21 +1,44 @@
-"""Which type of instance is taken for a job: pure."""
+"""Which type of instance is taken for a job."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tao_sdk.errors import CapacityError
+from tao_sdk.errors import CapacityError, UnsupportedError
 from tao_sdk.platforms.brev.answers import Offer
+from tao_sdk.platforms.brev.cli import BrevCli
+
+FOR_A_CLOUD = ("cloud_cred_id", "workspace_group_id")
+"""Options that not every version of the program can pass on."""
+
+
+_ARM = ("arm", "aarch")
+
+
+def best_offer(cli: BrevCli, options: Mapping[str, Any], gpu_count: int) -> Offer:
+    """What would be ordered for a job; Brev is asked."""
+    for name in FOR_A_CLOUD:
+        flag = name.replace("_", "-")
+        if options.get(name) and flag not in cli.facts().create_flags:
+            raise UnsupportedError(
+                f"{name}: this brev program has no `create --{flag}`; choose that in Brev's "
+                "console, and give the instance's name as instance_id="
+            )
+    gpu_type = options.get("gpu_type") or ""
+    return choose(cli.offers(gpus=bool(gpu_count or gpu_type)), gpu_type, gpu_count)
 
 
 def choose(offers: Sequence[Offer], gpu_type: str, gpu_count: int) -> Offer:
     """The cheapest one with these GPUs: as many as asked for, or the fewest more than that.
 
     `gpu_type` is the name of a GPU (L40S), or of a type of instance (g5.xlarge). A count of -1 is
-    any number of them, 0 is none needed.
+    any number of them, 0 is none needed. One with an ARM processor only where there is no other.
     """
     fitting = _of_that_name(offers, gpu_type) if gpu_type else list(offers)
+    # The cheapest of all is often one for which hardly any image is made.
+    fitting = [offer for offer in fitting if not offer.arch.startswith(_ARM)] or fitting
     if not fitting:
         raise CapacityError(f"gpu_type: Brev offers no {gpu_type!r}; {_named(offers)}")
     if gpu_count > 0:

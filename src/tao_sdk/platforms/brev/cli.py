@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +27,9 @@ from tao_sdk.platforms.remote.streams import RunningProgram, started
 
 OLDEST = (0, 6, 310)
 """The commands that are used here came with versions of about that time."""
-_API_KEY_PREFIX = "bak-"
+_CREATE_FLAGS = ("detached", "type")
+"""Those that are used, which tell as much of a program whose version nobody knows."""
+API_KEY_PREFIX = "bak-"
 _T = TypeVar("_T")
 
 LIST_SECONDS = 120.0
@@ -42,8 +46,9 @@ INSTALL_HINT = (
     "brevdev/homebrew-brev/brev), then run: brev login"
 )
 LOGIN_HINT = (
-    "run `brev login` once, or set BREV_API_TOKEN to an API key (bak-…) of the Brev console; other "
-    "tokens are not used, because the program takes them only where every user could read them"
+    "run `brev login` once, or set BREV_API_TOKEN to an API key (bak-…, read and write) of Brev's "
+    "console, which brev programs from September 2026 on take; other tokens are not used, because "
+    "the program takes them only where every user could read them"
 )
 
 
@@ -60,16 +65,21 @@ class Said(NamedTuple):
 
     code: int
     out: bytes
-    complaint: str
+    progress: str
+    """Its error output."""
 
     @property
     def text(self) -> str:
         return self.out.decode("utf-8", "replace")
 
     @property
+    def complaint(self) -> str:
+        """What it has to say of a failure: that comes last, and on its output."""
+        return "\n".join([self.progress, *_lines(self.text)[-2:]])
+
+    @property
     def last_words(self) -> str:
-        lines = [line.strip() for line in self.complaint.splitlines() if line.strip()]
-        return lines[-1] if lines else f"exit code {self.code}"
+        return next(reversed(_lines(self.complaint)), f"exit code {self.code}")
 
 
 class Facts(NamedTuple):
@@ -102,15 +112,21 @@ class BrevCli:
     def create(self, name: str, kind: str, extra: Sequence[str] = ()) -> None:
         """`brev create`, which returns before the instance is ready."""
         words = ["create", name, "--type", kind, *extra, "--detached"]
-        self._run("create", words, CREATE_SECONDS, tied=True)
+        said = self._run("create", words, CREATE_SECONDS, any_code=True, tied=True)
+        if said.code:
+            why = answers.why_not_made(f"{said.progress}\n{said.text}") or said.last_words
+            raise RefusedError(f"`brev create`: {why}")
 
     def change(self, verb: str, name: str) -> None:
-        """`brev delete`, `brev start` or `brev stop`."""
-        self._run(verb, [verb, name], CHANGE_SECONDS)
+        """`brev delete`, `brev start` or `brev stop`: the order, not its end."""
+        words = [verb, name, "--detached"] if verb == "start" else [verb, name]
+        self._run(verb, words, CHANGE_SECONDS)
 
     def copy(self, source: Path, name: str, target: str) -> None:
         """`brev copy` of a file to an instance, which keeps the file's mode."""
-        self._run("copy", ["copy", str(source), f"{name}:{target}"], COPY_SECONDS)
+        # By its name alone: what has a colon, as its folder may, is a path on an instance.
+        words = ["copy", source.name, f"{name}:{target}"]
+        self._run("copy", words, COPY_SECONDS, folder=source.parent)
 
     def execute(self, name: str, command: str, seconds: float, what: str) -> Said:
         """`brev exec`: whatever the command says, half of it included."""
@@ -126,7 +142,7 @@ class BrevCli:
         words = ["exec", name, command]
         with (
             self._found() as program,
-            started([program, *words], b"", idle, environment()) as running,
+            started([program, *words], b"", idle, environment(), own_group=True) as running,
         ):
             yield running
 
@@ -141,13 +157,16 @@ class BrevCli:
 
     def check(self) -> None:
         """Raise where the program is missing, or too old for what is done here."""
-        version = self.facts().version
+        version, flags = self.facts()
         if version is not None and version < OLDEST:
             told = ".".join(map(str, version))
             wanted = ".".join(map(str, OLDEST))
             raise PlatformError(
                 f"the brev program is {told}, and {wanted} or newer is needed: {INSTALL_HINT}"
             )
+        if flags and (missing := [flag for flag in _CREATE_FLAGS if flag not in flags]):
+            told = ", ".join(f"`create --{flag}`" for flag in missing)
+            raise PlatformError(f"this brev program has no {told}: {INSTALL_HINT}")
 
     def _remembered(self, program: str) -> Facts:
         path = Path(program).resolve()
@@ -159,14 +178,16 @@ class BrevCli:
             if kept["program"] == key:
                 version = kept["version"]
                 return Facts(tuple(version) if version else None, frozenset(kept["create_flags"]))
-        facts = Facts(
-            self._asked("version", ["--version"], _QUICK_SECONDS, answers.parse_version),
-            self._asked("help", ["create", "--help"], _QUICK_SECONDS, answers.parse_flags),
-        )
+        flags = self._asked("help", ["create", "--help"], _QUICK_SECONDS, answers.parse_flags)
+        version = None
+        # It asks GitHub for newer ones, which need not be reachable from here.
+        with contextlib.suppress(RefusedError, BackendUnreachableError):
+            said = self._run("version", ["--version"], _QUICK_SECONDS)
+            version = answers.parse_version(said.text or said.progress)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = sorted(facts.create_flags)
-        write_private_json(store, {"program": key, "version": facts.version, "create_flags": flags})
-        return facts
+        kept = {"program": key, "version": version, "create_flags": sorted(flags)}
+        write_private_json(store, kept)
+        return Facts(version, flags)
 
     # ------------------------------------------------------------------ running it
 
@@ -178,24 +199,17 @@ class BrevCli:
         *,
         any_code: bool = False,
         tied: bool = False,
+        folder: Path | None = None,
     ) -> Said:
         self.calls.record(what)
         with self._found() as program:
             try:
-                done = subprocess.run(
-                    [*(_tied() if tied else ()), program, *words],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=seconds,
-                    env=environment(),
-                    check=False,
-                )
+                said = _run([*(_tied() if tied else ()), program, *words], seconds, folder)
             except subprocess.TimeoutExpired:
                 raise BackendUnreachableError(
                     f"`brev {words[0]}` did not answer within {seconds:g} s"
                 ) from None
-        said = Said(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
-        if said.code and answers.says_no_login(said.complaint or said.text):
+        if said.code and answers.says_no_login(said.complaint):
             raise NotLoggedInError(f"Brev does not know you ({said.last_words}): {LOGIN_HINT}")
         if said.code and not any_code:
             raise RefusedError(f"`brev {words[0]}`: {said.last_words}")
@@ -208,7 +222,7 @@ class BrevCli:
         for pause in (*_PAUSES, None):
             try:
                 said = self._run(what, words, seconds)
-                return parse(said.text or said.complaint)
+                return parse(said.text or said.progress)
             except RefusedError as error:
                 trouble = str(error)
             except (ValueError, TypeError):
@@ -225,16 +239,40 @@ class BrevCli:
         if program is None:
             raise BackendUnreachableError(f"there is no program `brev` on PATH: {INSTALL_HINT}")
         try:
-            yield program
+            yield str(Path(program).absolute())  # it may be run in another folder
         except OSError as error:
             raise BackendUnreachableError(f"{program} cannot be run: {error}") from error
+
+
+def _run(words: Sequence[str], seconds: float, folder: Path | None) -> Said:
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except BaseException:
+            # With all that it has started: its ssh may wait for ever.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Said(process.returncode, out, errors.decode("utf-8", "replace"))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def environment() -> Mapping[str, str]:
     """What the program finds set: ours, and a key that we were given under our own name."""
     mine = dict(settings.process_environment())
     token = settings.lookup("BREV_API_TOKEN")
-    if token.startswith(_API_KEY_PREFIX):
+    if token.startswith(API_KEY_PREFIX):
         mine.setdefault("BREV_API_KEY", token)
     return {**mine, "NO_COLOR": "1"}
 

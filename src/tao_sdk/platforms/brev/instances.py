@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tao_sdk import settings
@@ -36,6 +36,8 @@ _log = logging.getLogger("tao_sdk.brev")
 # Between two looks at an instance that is being made: short at first, then as the contract has it.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
+# Until whoever waits is told again of a state that lasts.
+SAY_AGAIN_SECONDS = 30.0
 # Every look goes through two programs and a network; a second one may do without.
 _FRESH_SECONDS = 10.0
 
@@ -72,9 +74,9 @@ class Instances:
             known = self._listed = (time.monotonic(), self._cli.instances())
         return {instance.name: instance for instance in known[1]}
 
-    def find(self, asked: str) -> Instance:
+    def find(self, asked: str, *, fresh: bool = False) -> Instance:
         """One that is there, by name or id."""
-        found = self.listed(fresh=False)
+        found = self.listed(fresh=fresh)
         for instance in found.values():
             if asked in (instance.name, instance.id):
                 return instance
@@ -101,15 +103,15 @@ class Instances:
     ) -> list[Section]:
         """Wait until an instance is running, programs run on it, and Docker answers."""
         began = time.monotonic()
-        pause, stage = _FIRST_PAUSE, ""
+        pause, stage, said = _FIRST_PAUSE, "", 0.0
         while True:
             told, answer = self._look(machine, probe)
             if answer is not None:
                 return answer
             spent = time.monotonic() - began
-            if told != stage:
+            if told != stage or spent - said >= SAY_AGAIN_SECONDS:
                 self._listener(InstanceProgress(machine.name, told, spent))
-                stage = told
+                stage, said = told, spent
             if spent + pause > seconds:
                 raise SubmissionRejectedError(
                     f"instance {machine.name} was not ready within {seconds:g} s: {told}"
@@ -143,7 +145,7 @@ class Instances:
 
     # ------------------------------------------------------------------ giving back
 
-    def discard(self, name: str, why: str) -> bool:
+    def discard(self, name: str, why: str, *, level: int = logging.INFO) -> bool:
         """Delete an instance of ours; True once Brev has accepted that, or has none.
 
         Should it not work now, it is tried again by whoever comes next.
@@ -155,6 +157,7 @@ class Instances:
             _log.warning("instance %s could not be deleted and costs money: %s", name, error)
             return False
         self.ledger.change(name, state=DELETED)
+        _log.log(level, "instance %s is deleted: %s", name, why)
         return True
 
     def delete(self, name: str) -> None:
@@ -180,25 +183,35 @@ class Instances:
         if entry is not None and entry.state == KEPT:
             self.ledger.change(name, state=IN_USE, why="")
 
-    def tend(self, listed: Mapping[str, Instance] | None = None) -> list[str]:
-        """Do what is due about instances that this store has ordered; names of those given up.
+    def tend(
+        self, listed: Mapping[str, Instance] | None = None, *, unwatched: Collection[str] = ()
+    ) -> None:
+        """Do what is due about instances that this store has ordered.
 
-        Asks Brev only where something may be due.
+        Nobody has seen the jobs of those that are `unwatched` end. Asks Brev only where something
+        may be due; those that were kept may have been deleted by hand.
         """
-        due = [entry for entry in self.ledger.entries() if entry.needs_attention]
-        if not due:
-            return []
+        entries = [
+            entry
+            for entry in self.ledger.entries()
+            if entry.needs_attention or entry.state == KEPT or entry.name in unwatched
+        ]
+        if not entries:
+            return
         there = self.listed() if listed is None else listed
-        given_up = []
-        for entry in due:
+        for entry in entries:
             instance = there.get(entry.name)
-            if instance is not None and not instance.going:
-                given_up.append(entry.name)
-                self.ledger.change(entry.name, seen=True)
-                self.discard(entry.name, entry.why or _reason(entry))
-            elif _is_gone(entry, instance):
-                self.ledger.forget(entry.name)
-        return given_up
+            if instance is None or instance.going:
+                if _is_gone(entry, instance):
+                    self.ledger.forget(entry.name)
+                continue
+            self.ledger.change(entry.name, seen=True)
+            if entry.state in (UNWANTED, DELETED):
+                self.discard(entry.name, entry.why)
+            elif entry.needs_attention:
+                self.discard(entry.name, _reason(entry), level=logging.WARNING)
+            elif entry.state != KEPT:
+                self.keep(entry.name, "its job has ended, and nobody has seen how")
 
     def ready_seconds(self, *, new: bool) -> float:
         return settings.get_seconds("BREV_READY_SECONDS" if new else "BREV_REUSE_SECONDS")
@@ -212,11 +225,10 @@ def refuse_unfit(answer: Iterable[Section]) -> None:
 
 
 def _reason(entry: Entry) -> str:
+    """Which lifetime is over."""
     if entry.too_old:
         return f"older than max_hours={entry.max_hours:g}"
-    if entry.idle_too_long:
-        return f"idle for more than {entry.idle_minutes:g} minutes"
-    return "nobody wants it any more"
+    return f"idle for more than {entry.idle_minutes:g} minutes"
 
 
 def _is_gone(entry: Entry, instance: Instance | None) -> bool:

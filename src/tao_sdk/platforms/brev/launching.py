@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef, Plan, Submission
 from tao_sdk.platforms.brev import planning
+from tao_sdk.platforms.brev.choosing import FOR_A_CLOUD
 from tao_sdk.platforms.brev.instances import Instances, refuse_unfit
 from tao_sdk.platforms.brev.ledger import Entry
 from tao_sdk.platforms.brev.machine import Machine
@@ -63,7 +64,7 @@ class Launcher:
         options, offer = plan.request.options, place.offer
         assert offer is not None, "somebody asked for a new one"  # noqa: S101 - our own mistake
         extra = []
-        for name in ("cloud_cred_id", "workspace_group_id"):
+        for name in FOR_A_CLOUD:
             if options[name]:
                 extra += [f"--{name.replace('_', '-')}", options[name]]
         entry = Entry(
@@ -102,10 +103,10 @@ class Launcher:
         )
         refuse_unfit(answer)
         self._ready[name] = time.monotonic()
-        self._instances.use(name)
 
     def _send(self, name: str, plans: Sequence[Plan]) -> dict[str, Submission]:
         """Bring jobs to an instance that is ready, and have them started there."""
+        self._instances.use(name)
         machine = self._machine(name)
         staged = planning.archive(plan.payload[0] for plan in plans)
         told = {

@@ -64,6 +64,11 @@ class Entry:
         return (time.time() - self.made_at) / 3600
 
     @property
+    def state_hours(self) -> float:
+        """How long it has been in that state."""
+        return (time.time() - (self.since or self.made_at)) / 3600
+
+    @property
     def cost(self) -> str:
         """For people: what it costs, and has cost."""
         if self.price is None:
@@ -76,10 +81,8 @@ class Entry:
 
     @property
     def idle_too_long(self) -> bool:
-        idle = time.time() - self.since
-        return (
-            self.state == KEPT and self.idle_minutes is not None and idle > self.idle_minutes * 60
-        )
+        minutes = self.state_hours * 60
+        return self.state == KEPT and self.idle_minutes is not None and minutes > self.idle_minutes
 
     @property
     def needs_attention(self) -> bool:

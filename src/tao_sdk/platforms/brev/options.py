@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +59,8 @@ def _check_switch(where: str, value: Any) -> bool:
 
 
 def _check_positive_number(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
         raise ValidationError(f"{where}: {value!r} is not a number above 0")
     return float(value)
 

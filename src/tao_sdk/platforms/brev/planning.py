@@ -235,14 +235,15 @@ def notes(request: JobRequest, place: Place, results_dir: str) -> tuple[str, ...
                 f"the results are on {place.instance}, which therefore stays ({price}) until they "
                 "are pulled (tao-sdk pull); with a bucket (S3_BUCKET_NAME) it would go by itself"
             )
+        else:
+            found.append(f"{place.instance} is made for it, and deleted after: {place.offer}")
         if options["max_hours"] or options["idle_minutes"]:
             found.append(
                 "lifetimes are kept by whoever looks (a wait, tao-sdk watch): nobody else may "
                 "delete an instance"
             )
     if not results_dir:
-        found.append(
-            "no writable mount at /results and no bucket: what the job writes stays in its "
-            "container"
-        )
+        goes = place.offer is not None and not options["keep"]
+        fate = "is gone with the instance" if goes else "stays in its container"
+        found.append(f"no writable mount at /results and no bucket: what the job writes {fate}")
     return tuple(found)

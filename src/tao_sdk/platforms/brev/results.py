@@ -18,8 +18,8 @@ class BrevResults(RemoteResults):
     def __init__(self, backend: BrevBackend, job: JobRef) -> None:
         name = str(job.native["instance"])
         folder = f"{job.native['results']}/{job.job_id}"
-        if not backend.is_running(name):
-            raise BackendUnreachableError(f"instance {name} is not running: its results are on it")
+        if why := backend.why_silent(name, "what was not pulled from it went with it"):
+            raise BackendUnreachableError(why)
         super().__init__(
             backend.machine(name), job.results_dir, folder, "its user", f"on instance {name}"
         )

@@ -6,10 +6,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tao_sdk.job_states import JobState
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.brev.ledger import IN_USE
 from tao_sdk.platforms.brev.options import OPTIONS, check_word
 from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.submission import job_ref
 
 # Loaded by the first call that needs them.
 if TYPE_CHECKING:
@@ -49,8 +52,22 @@ class BrevSDK(PlatformSDK):
     def reconcile(self) -> list[str]:
         """Settle what killed clients left: half-submitted jobs, and instances nobody wants."""
         settled = super().reconcile()
-        self._brev.tend()
+        self._brev.tend(self._unwatched())
         return settled
+
+    def _unwatched(self) -> list[str]:
+        """Instances whose job has ended without anybody seeing how: it vanished, or its row did."""
+        ledger = self._brev.instances.ledger
+        in_use = [entry.name for entry in ledger.entries() if entry.state == IN_USE]
+        if not in_use:
+            return []
+        open_states = [state.value for state in JobState if not state.terminal]
+        rows = self.store.list_jobs(open_states, backend_type=self.platform)
+        used = {str(job_ref(row).native.get("instance")) for row in rows}
+        # Whoever has seen the end of a job says in the ledger what becomes of its instance, and
+        # only then in the store that the job has ended. So that is looked at last.
+        left = [ledger.get(name) for name in in_use if name not in used]
+        return [entry.name for entry in left if entry is not None and entry.state == IN_USE]
 
     # ------------------------------------------------------------------ instances
 
@@ -85,11 +102,16 @@ class BrevSDK(PlatformSDK):
 
     def stop_instance(self, instance_id: str) -> None:
         """Stop an instance; what it has on its disk stays, and costs less. Its jobs end."""
-        self._brev.transport.change("stop", self._name_of(instance_id))
+        self._change("stop", instance_id)
 
     def start_instance(self, instance_id: str) -> None:
-        """Start an instance that was stopped."""
-        self._brev.transport.change("start", self._name_of(instance_id))
+        """Start an instance that was stopped; it takes a while until it runs."""
+        self._change("start", instance_id)
+
+    def _change(self, verb: str, asked: str) -> None:
+        # Of one that nobody has, the program would make a new one, or say nothing at all.
+        found = self._brev.instances.find(check_word("instance_id", asked), fresh=True)
+        self._brev.transport.change(verb, found.name)
 
     def _name_of(self, asked: str) -> str:
         asked = check_word("instance_id", asked)

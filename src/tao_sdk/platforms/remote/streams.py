@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,9 +68,16 @@ class RunningProgram:
     """A started program whose answer is read as it comes."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], output: IO[bytes], said: IO[bytes], idle: float
+        self,
+        process: subprocess.Popen[bytes],
+        output: IO[bytes],
+        said: IO[bytes],
+        idle: float,
+        *,
+        own_group: bool,
     ) -> None:
         self._process = process
+        self._own_group = own_group
         self._output = output
         self._said = said
         self._idle = idle
@@ -88,12 +96,20 @@ class RunningProgram:
     def stop(self) -> int:
         """End it, if its answer has not ended; its exit code."""
         if not self._is_over:
-            self._process.terminate()
+            self._signal(signal.SIGTERM)
         try:
             return self._process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             return self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._own_group:
+            # Also to what it has started, whether or not it still runs itself.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
 
     def complaint(self) -> str:
         self._said.seek(0)
@@ -102,16 +118,31 @@ class RunningProgram:
 
 @contextlib.contextmanager
 def started(
-    words: Sequence[str], source: bytes, idle: float, env: Mapping[str, str] | None = None
+    words: Sequence[str],
+    source: bytes,
+    idle: float,
+    env: Mapping[str, str] | None = None,
+    *,
+    own_group: bool = False,
 ) -> Iterator[RunningProgram]:
-    """A program with that input, stopped at the end; silence of `idle` seconds is an error."""
+    """A program with that input, stopped at the end; silence of `idle` seconds is an error.
+
+    With `own_group` whatever it has started is stopped with it; it has no terminal to ask at then.
+    """
     # Files, not pipes: nobody is there to fill the one and to empty the other meanwhile.
     with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as said:
         sent.write(source)
         sent.seek(0)
-        process = subprocess.Popen(words, stdin=sent, stdout=subprocess.PIPE, stderr=said, env=env)
+        process = subprocess.Popen(
+            words,
+            stdin=sent,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=env,
+            start_new_session=own_group,
+        )
         with cast("IO[bytes]", process.stdout) as output:
-            running = RunningProgram(process, output, said, idle)
+            running = RunningProgram(process, output, said, idle, own_group=own_group)
             try:
                 yield running
             finally:
