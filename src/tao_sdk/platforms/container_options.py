@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.secrets import Secret
 
+_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
+# What the kernel takes for one variable, with its name.
+_LARGEST_VARIABLE = 131_071
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -21,6 +25,24 @@ class Mounted(Protocol):
 
 
 _Place = TypeVar("_Place", bound=Mounted)
+
+
+def check_image(image: str, platform: str) -> None:
+    """Raise for what is not the name of an image."""
+    if not image:
+        raise ValidationError(f"image: {platform} runs commands in an image; name one")
+    if not _IMAGE_NAME.fullmatch(image):
+        raise ValidationError(f"image: {image!r} is not the name of an image")
+
+
+def check_variables(env: Mapping[str, Secret]) -> None:
+    """Raise for a variable that no program could be given."""
+    for name, value in env.items():
+        if len(f"{name}={value.reveal()}".encode()) > _LARGEST_VARIABLE:
+            raise ValidationError(
+                f"env_vars.{name}: no program can be given more than {_LARGEST_VARIABLE:,} bytes "
+                "in one variable; pass large data as a file"
+            )
 
 
 def check_size(where: str, value: Any) -> int:

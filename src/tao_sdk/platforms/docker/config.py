@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk.models import Mount
+from tao_sdk.platforms.container_command import LONGEST_ARGUMENT
 from tao_sdk.platforms.docker.users import ContainerUser, remapping
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import shim_argv
@@ -35,9 +36,8 @@ LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; whoever finds an ol
 LABEL_KEPT = "tao-sdk-auto-remove"
 BACKEND_VALUE = "local-docker"
 
-# The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
-LONGEST_ARGUMENT = 120_000
 COMMAND_FILE = "/tao-job/command.sh"
+"""Where a command is that is too long for a command line."""
 
 # bash where the image has it, because that is what commands are written for; sh otherwise.
 _SHELL = (

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import UnsupportedError, ValidationError
+from tao_sdk.errors import UnsupportedError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
+from tao_sdk.platforms.container_options import check_image
 from tao_sdk.platforms.docker import config, gpus, users
 from tao_sdk.platforms.docker.transport import DockerTransport
 from tao_sdk.platforms.request import JobRequest
-
-_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
 
 
 def refuse_impossible(request: JobRequest) -> None:
@@ -26,10 +24,7 @@ def refuse_impossible(request: JobRequest) -> None:
             f"num_nodes: {request.num_nodes} nodes asked for; Docker runs a job on one machine "
             "(SLURM and Kubernetes run it on several)"
         )
-    if not request.image:
-        raise ValidationError("image: Docker runs commands in an image; name one")
-    if not _IMAGE_NAME.fullmatch(request.image):
-        raise ValidationError(f"image: {request.image!r} is not the name of an image")
+    check_image(request.image, "Docker")
 
 
 def auto_remove() -> bool:

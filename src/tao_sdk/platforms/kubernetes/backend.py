@@ -16,6 +16,7 @@ from tao_sdk.errors import (
 )
 from tao_sdk.failures import Evidence
 from tao_sdk.job_states import utc_now
+from tao_sdk.platforms import volume_programs
 from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
@@ -283,12 +284,9 @@ class KubernetesBackend(Backend):
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
             return {}
-        found = {}
-        for text in self._look_at_results(job, looking.FILES):
-            for line in text.splitlines():
-                size, _, path = line.strip().partition(" ")
-                if size.isdigit():
-                    found[path.removeprefix("./")] = int(size)
+        found: dict[str, int] = {}
+        for told in self._look_at_results(job, volume_programs.FILES):
+            found |= volume_programs.parse_files(told)
         return found
 
     # ------------------------------------------------------------------ paths
@@ -308,10 +306,10 @@ class KubernetesBackend(Backend):
         return True
 
     def check_path(self, path: str) -> bool:
-        return "yes" in self._look_at(path, looking.EXISTS).split()
+        return "yes" in self._look_at(path, volume_programs.EXISTS).split()
 
     def list_path(self, path: str) -> list[str]:
-        return sorted(filter(None, self._look_at(path, looking.LIST).splitlines()))
+        return sorted(filter(None, self._look_at(path, volume_programs.LIST).splitlines()))
 
     def total_gpus(self) -> int:
         """All GPUs that the cluster's nodes offer."""

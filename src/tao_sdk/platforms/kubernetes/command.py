@@ -6,6 +6,7 @@ import base64
 import re
 from typing import Any
 
+from tao_sdk.platforms.container_command import SHELL
 from tao_sdk.result_record import shim_argv
 
 # Longer commands go by file. They could be part of the Job up to the kernel's 128 KiB, but every
@@ -20,17 +21,10 @@ _PARTS = "/tao-job-parts"
 VOLUME = "tao-command"
 _WHOLE = "tao-command-whole"
 
-# bash where the image has it, because that is what commands are written for; sh otherwise.
-_SHELL = (
-    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
-    '[ -z "$d" ] || [ -d "$d" ] || mkdir -p "$d" 2>/dev/null; '
-    'if [ -x /bin/bash ]; then exec /bin/bash "$@"; else exec /bin/sh "$@"; fi'
-)
 # How often this rank has failed before, as Kubernetes counts it: known to pods that are retried.
 FAILURES = "TAO_FAILURES"
 _COUNT = f'export TAO_ATTEMPT=$((${{{FAILURES}:-0}}+1)); exec "$@"'
 _JOIN = f"cat {_PARTS}/* > {COMMAND_FILE} || exit 126; "
-SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has no bash"
 
 # `$(NAME)` in a Job is filled in by Kubernetes, and `$$` is its way to write a dollar.
 _MEANT_FOR_KUBERNETES = re.compile(r"\$(?=[$(])")
@@ -45,10 +39,10 @@ def container_command(command: str, *, retried: bool = False) -> list[str]:
     """The words of the container's `command`."""
     count = part_count(command)
     if count == 0:
-        words = ["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command]
+        words = ["/bin/sh", "-c", SHELL, "tao-shell", "-c", command]
     else:
         join = _JOIN if count > 1 else ""
-        words = ["/bin/sh", "-c", join + _SHELL, "tao-shell", COMMAND_FILE]
+        words = ["/bin/sh", "-c", join + SHELL, "tao-shell", COMMAND_FILE]
     words = shim_argv(words)
     if retried:
         words = ["/bin/sh", "-c", _COUNT, "tao-attempt", *words]

@@ -20,24 +20,21 @@ from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.command import escape
 from tao_sdk.platforms.kubernetes.pods import STUCK, issue_of, name_of, phase_of
 from tao_sdk.platforms.kubernetes.volumes import Place
+from tao_sdk.platforms.volume_programs import END
 
 _WINDOW = "/window"
 _SECONDS = 120.0
 _PAUSE_SECONDS = 0.2
 _STUCK_SECONDS = 30.0
 _TTL_SECONDS = 60
-_END = "tao-look-end"
 # What a pod needs to be put on a node and to have its image, taken from the job that used it.
 _LIKE = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "serviceAccountName")
 
-EXISTS = 'if [ -e "$P" ]; then echo yes; else echo no; fi'
-LIST = 'if [ -d "$P" ]; then ls -A1 "$P"; elif [ -e "$P" ]; then basename "$P"; fi'
 # $W: the folders, one for each job.
 RECORDS = (
     'for j in $W; do for f in "$P/$j"/tao_result.json "$P/$j"/tao_result.*.json; do '
     '[ ! -f "$f" ] || head -c 65536 "$f"; done; done'
 )
-FILES = 'cd "$P" 2>/dev/null && find . -type f -exec wc -c {} \\;'
 REMOVE = '[ -e "$P" ] || echo absent; rm -rf "$P" && [ ! -e "$P" ] && echo removed'
 
 
@@ -151,7 +148,7 @@ def _job(
     # The top of the volume is mounted: the place itself may not be there.
     path = f"{_WINDOW}/{place.path}" if place.kind == "pvc" else f"{_WINDOW}/{_leaf(place.path)}"
     above = place if place.kind == "pvc" else place._replace(path=_above(place.path))
-    script = f"{program}; echo; echo {_END}"
+    script = f"{program}; echo; echo {END}"
     container = {
         "name": naming.CONTAINER,
         "image": template["image"],
@@ -182,7 +179,7 @@ def _job(
 
 
 def _whole(log: str, place: Place) -> str:
-    text, end, _ = log.rpartition(f"\n{_END}")
+    text, end, _ = log.rpartition(f"\n{END}")
     if not end:
         raise BackendUnreachableError(f"the answer about {place} was cut short: {log[-200:]!r}")
     return text

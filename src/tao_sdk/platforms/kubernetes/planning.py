@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,8 @@ from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CapacityError, UnsupportedError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact
+from tao_sdk.platforms.container_command import SHELL_NOTE
+from tao_sdk.platforms.container_options import check_image, check_variables
 from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.cluster import Cluster
@@ -17,29 +18,18 @@ from tao_sdk.platforms.kubernetes.options import check_namespace
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import Secret
 
-_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
 _LARGEST_SECRET = 1_000_000
-# What the kernel takes for one variable, with its name.
-_LARGEST_VARIABLE = 131_071
 
 
 def refuse_impossible(request: JobRequest) -> None:
     """Raise for what no cluster could run."""
-    if not request.image:
-        raise ValidationError("image: Kubernetes runs commands in an image; name one")
-    if not _IMAGE_NAME.fullmatch(request.image):
-        raise ValidationError(f"image: {request.image!r} is not the name of an image")
+    check_image(request.image, "Kubernetes")
     size = sum(len(name) + len(value.reveal().encode()) for name, value in request.env.items())
     if size > _LARGEST_SECRET:
         raise ValidationError(
             f"env_vars: {size:,} bytes do not fit into a Secret (1 MiB); pass large data as a file"
         )
-    for name, value in request.env.items():
-        if len(f"{name}={value.reveal()}".encode()) > _LARGEST_VARIABLE:
-            raise ValidationError(
-                f"env_vars.{name}: no program can be given more than {_LARGEST_VARIABLE:,} bytes "
-                "in one variable; pass large data as a file"
-            )
+    check_variables(request.env)
     if request.options["gang"] and not request.options["queue"]:
         raise ValidationError(
             "gang: all pods or none is what Kueue does: name the queue as well (queue=)"
@@ -237,7 +227,7 @@ def artefacts(
 
 def notes(warnings: Sequence[str], results_dir: str) -> tuple[str, ...]:
     """What a person should know before submitting."""
-    told = [command.SHELL_NOTE, *warnings]
+    told = [SHELL_NOTE, *warnings]
     if not results_dir:
         told.append(
             "no writable mount at /results: what the job writes goes with its pod, and its outcome "

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from tao_sdk.platforms.container_command import LONGEST_ARGUMENT, SHELL
 from tao_sdk.result_record import shim_argv
 
 DEFAULT_PORT = "29400"
-# The kernel takes at most 128 KiB for one word of a command line; a longer command is cut.
-LONGEST_ARGUMENT = 120_000
 # All words together, with room for the environment.
 LONGEST_COMMAND = 1_400_000
 
-# bash where the image has it, because that is what commands are written for; sh otherwise.
-_SHELL = (
-    'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
-    '[ -z "$d" ] || [ -d "$d" ] || mkdir -p "$d" 2>/dev/null; '
-    'if [ -x /bin/bash ]; then exec /bin/bash "$@"; else exec /bin/sh "$@"; fi'
-)
 # A command in pieces is put together to a file, which nobody but the job reads.
 _JOIN = (
     'f="${TMPDIR:-/tmp}/tao-command.$$"; umask 077; '
     'for p; do printf %s "$p"; done > "$f" || exit 126; umask 022; set -- "$f"; '
 )
-SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has no bash"
 
 _ATTEMPT = "export TAO_ATTEMPT=$((${LEPTON_JOB_FAILURE_COUNT:-0}+1)); "
 # Workers know each other by what the platform sets; nothing has to be fetched for that.
@@ -40,9 +32,9 @@ def container_command(command: str, nodes: int) -> list[str]:
     """The words of the container's `command`."""
     data = command.encode()
     if len(data) <= LONGEST_ARGUMENT:
-        words = ["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command]
+        words = ["/bin/sh", "-c", SHELL, "tao-shell", "-c", command]
     else:
-        words = ["/bin/sh", "-c", _JOIN + _SHELL, "tao-shell", *_pieces(command)]
+        words = ["/bin/sh", "-c", _JOIN + SHELL, "tao-shell", *_pieces(command)]
     start = _ATTEMPT + (_MEET if nodes > 1 else "") + 'exec "$@"'
     return ["/bin/sh", "-c", start, "tao-start", *shim_argv(words, tell=True)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError, TaoError, ValidationError
@@ -17,10 +17,10 @@ from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.lepton import naming, shapes
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.history import History
-from tao_sdk.platforms.lepton.log_lines import START
 from tao_sdk.platforms.lepton.mounts import SCHEME, Place, detected
 from tao_sdk.platforms.lepton.states import has_ended, word_of
 from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.platforms.volume_programs import END
 
 _log = logging.getLogger("tao_sdk.lepton")
 _WINDOW = "/window"
@@ -28,11 +28,7 @@ _SECONDS = 300.0
 _PAUSE_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 15.0
 _TTL_SECONDS = 60
-_END = "tao-look-end"
 
-EXISTS = 'if [ -e "$P" ]; then echo yes; else echo no; fi'
-LIST = 'if [ -d "$P" ]; then ls -A1 "$P"; elif [ -e "$P" ]; then basename "$P"; fi'
-FILES = 'cd "$P" 2>/dev/null && find . -type f -exec wc -c {} \\;'
 REMOVE = 'rm -rf "$P" && [ ! -e "$P" ] && echo removed'
 
 
@@ -50,8 +46,15 @@ class Window(NamedTuple):
 class Looker:
     """Looks at volumes of one workspace."""
 
-    def __init__(self, api: LeptonApi, workspace: Workspace, history: History) -> None:
+    def __init__(
+        self,
+        api: LeptonApi,
+        workspace: Workspace,
+        history: History,
+        get: Callable[[str], Mapping[str, Any] | None],
+    ) -> None:
         self._api = api
+        self._get = get
         self._workspace = workspace
         self._history = history
 
@@ -94,15 +97,14 @@ class Looker:
         deadline = time.monotonic() + _SECONDS
         ended = False
         while time.monotonic() < deadline:
-            found = self._api.get(naming.below(naming.JOBS, server_id))
+            found = self._get(server_id) or {}  # it may take a while until it is known
             if has_ended(found) and not ended:
                 ended = True
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
             if ended:
-                lines = self._history.page(job, "", START).lines
-                text = [line.text for line in lines]
-                if _END in text:
-                    return "\n".join(text[: text.index(_END)])
+                *told, last = "", *(line.text for line in self._history.whole(job))
+                if last == END:
+                    return "\n".join(told[1:])
             time.sleep(_PAUSE_SECONDS)
         state = "said nothing" if ended else f"is {word_of(found) or 'nowhere'}"
         raise BackendUnreachableError(f"nobody can look at {folder}: the job for it {state}")
@@ -115,7 +117,7 @@ class Looker:
             "affinity": {"allowed_dedicated_node_groups": [window.group]},
             "container": {
                 "image": window.image,
-                "command": ["/bin/sh", "-c", f"{program}\necho {_END}"],
+                "command": ["/bin/sh", "-c", f"{program}\necho {END}"],
             },
             "completions": 1,
             "parallelism": 1,
