@@ -232,7 +232,7 @@ _TABLE = (
     ),
     Setting(
         "LEPTON_SETTLE_SECONDS",
-        "how long a job whose submission was cut off is looked for before it counts as never made",
+        "how far lists of jobs may be behind: so long one that was cut off is looked for",
         "20",
     ),
     Setting("LEPTON_LOOK_IMAGE", "image of the short jobs that look at volumes", "busybox:1.36"),

@@ -14,6 +14,8 @@ import pytest
 from cli_runner import Cli, clean_cli
 from launches import CANARIES, write_data
 
+from lab.lepton import LeptonServer
+
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Iterator[Cli]:
@@ -47,6 +49,18 @@ def test_the_exit_code_tells_the_truth_and_the_remedy_is_shown(cli: Cli) -> None
 def test_the_usual_platform_is_that_of_the_other_commands(cli: Cli) -> None:
     cli.environment["TAO_PLATFORM"] = "lepton"
     assert "LEPTON_AUTH_TOKEN" in cli("preflight", code=1)
+
+
+def test_options_of_the_launch_are_looked_at(cli: Cli, tmp_path: Path) -> None:
+    with LeptonServer(tmp_path / "server") as server:
+        cli.environment |= server.variables()
+        asked = ["preflight", "-p", "dgx-cloud", "--gpus", "4"]
+        assert "gpu.4xh100-sxm of node group main" in cli(*asked, "-o", "dedicated_node_group=main")
+        out = cli(*asked, "-o", "dedicated_node_group=other", code=1)
+        assert "the workspace has no 'other'; there is: main, full" in out
+        _, complaint = cli.both(*asked, "-o", "node_group=main", code=2)
+        assert "dedicated_node_group" in complaint
+        cli(*asked, "-o", "ttl_seconds=soon", code=2)
 
 
 def test_json(cli: Cli) -> None:

@@ -12,6 +12,8 @@ import pytest
 from launches import CANARIES, Broken, Launch, assert_names_it, assert_passes, broken, isolate
 
 from lab import skill_bank
+from tao_sdk.errors import CredentialError
+from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.preflight import PreflightRequest, run_preflight
 from tao_sdk.skills import SkillBank
 
@@ -189,7 +191,7 @@ class LeptonLaunch(Launch):
 def lepton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeptonLaunch]:
     isolate(monkeypatch, tmp_path)
     launch = LeptonLaunch(monkeypatch, tmp_path)
-    launch.set("LEPTON_WORKSPACE_ID", "my space")
+    launch.set("LEPTON_WORKSPACE_ID", "my-space")
     launch.set("LEPTON_AUTH_TOKEN", CANARIES["LEPTON_AUTH_TOKEN"])
     launch.gateway(200)
     yield launch
@@ -202,7 +204,7 @@ def test_lepton_answers(lepton: LeptonLaunch) -> None:
     found = assert_passes(lepton.run())
     assert found["lepton.access"].status == "passed"
     [(path, headers)] = lepton.gateways[0].asked
-    assert path == "/api/v2/workspaces/my%20space/imagepullsecrets"
+    assert path == "/api/v2/workspaces/my-space/imagepullsecrets"
     assert headers["Authorization"] == f"Bearer {CANARIES['LEPTON_AUTH_TOKEN']}"
     assert CANARIES["LEPTON_AUTH_TOKEN"] not in path
 
@@ -219,7 +221,7 @@ def test_lepton_answers(lepton: LeptonLaunch) -> None:
         "nobody answers",
         lambda it: it.set("LEPTON_API_BASE_URL", "http://127.0.0.1:1"),
         "lepton.access",
-        "does not answer",
+        "HTTPS_PROXY",
     ),
     Broken(
         "token in clear text",
@@ -243,10 +245,15 @@ def test_the_token_does_not_follow_a_redirection(lepton: LeptonLaunch) -> None:
     assert elsewhere.asked == []
 
 
-def test_a_token_beside_the_workspace_is_not_shown(lepton: LeptonLaunch) -> None:
-    """Lepton's own client takes `id:token` in that variable."""
-    lepton.set("LEPTON_WORKSPACE_ID", f"space:{CANARIES['LEPTON_AUTH_TOKEN']}-2")
-    found = assert_passes(lepton.run())
-    assert found["lepton.access"].message.startswith("workspace space at ")
-    [(path, _)] = lepton.gateways[0].asked
-    assert path == "/api/v2/workspaces/space/imagepullsecrets"
+def test_a_token_beside_the_workspace_is_refused_as_by_the_platform(lepton: LeptonLaunch) -> None:
+    """Lepton's own client takes `id:token` in that variable, which nobody would take for secret."""
+    token = f"{CANARIES['LEPTON_AUTH_TOKEN']}-2"
+    lepton.set("LEPTON_WORKSPACE_ID", f"space:{token}")
+    [found] = lepton.run().failures
+    assert (found.name, "LEPTON_AUTH_TOKEN" in found.message) == ("lepton.access", True)
+    assert token not in str(found)
+    with pytest.raises(CredentialError) as refused:
+        WorkspaceAccess.find()
+    assert found.message == str(refused.value)
+    assert "Correct LEPTON_WORKSPACE_ID" in found.remedy
+    assert lepton.gateways[0].asked == []

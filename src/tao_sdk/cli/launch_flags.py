@@ -201,7 +201,12 @@ def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> La
         return plan
     if not plan.platform:
         raise click.UsageError("--option needs --platform, whose option it is")
-    platform = registry.canonical(plan.facts.platform_name)
+    return plan.set(options=read_options(session, plan.facts.platform_name, texts))
+
+
+def read_options(session: Session, platform: str, texts: Sequence[str]) -> dict[str, Any]:
+    """What `--option KEY=VALUE` says to a platform, which checks it."""
+    platform = registry.canonical(platform)
     known = {one.name: one for one in (*COMMON_OPTIONS, *session.place.sdk(platform).options)}
     keywords: dict[str, Any] = {}
     add_options(keywords, texts, known)
@@ -210,7 +215,7 @@ def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> La
             there = choices_for(name, known)
             raise click.BadParameter(f"{platform} has no {name!r}: {there}", param_hint="--option")
         known[name].check(name, value)
-    return plan.set(options=keywords)
+    return keywords
 
 
 def command_line(session: Session, plan: LaunchPlan) -> str:

@@ -18,6 +18,7 @@ from tao_sdk.cli.session import Session, json_option, pass_session
         ("tao-sdk preflight -p slurm --path train=/lustre/train", "cluster and data"),
         ("tao-sdk preflight -p docker --image IMAGE --gpus 2", "daemon and GPUs"),
         ("tao-sdk preflight -p k8s --path train=s3://bucket/x", "rights and bucket"),
+        ("tao-sdk preflight -p lepton --gpus 4 -o dedicated_node_group=main", "a place there"),
         ("tao-sdk preflight -p slurm --json | jq '.ok'", "for programs"),
     )
 )
@@ -60,6 +61,9 @@ from tao_sdk.cli.session import Session, json_option, pass_session
     metavar="LABEL=BATCH,SHARDS",
     help="Each shard of that file must have a whole batch.",
 )
+@click.option(
+    "-o", "--option", multiple=True, metavar="KEY=VALUE", help="An option that the launch sets."
+)
 @click.option("--credential", multiple=True, metavar="NAME", help="Variable that the model needs.")
 @click.option("--docker-host", default="", metavar="URL", help="Docker daemon to look at.")
 @click.option(
@@ -87,6 +91,7 @@ def command(
     target_gpu_count: int | None,
     target_gpu_memory_gb: tuple[str, ...],
     batches: tuple[str, ...],
+    option: tuple[str, ...],
     credential: tuple[str, ...],
     docker_host: str,
     confirm_mounts: bool,
@@ -98,6 +103,7 @@ def command(
     Every check runs; results come as they are found. Nothing remains of it. What cannot be
     proven has failed: the exit code is then 1, and below is what to do.
     """
+    from tao_sdk.cli.launch_flags import read_options
     from tao_sdk.cli.preflight_view import shown_preflight
     from tao_sdk.preflight import PreflightRequest, run_preflight
     from tao_sdk.preflight.arguments import (
@@ -113,7 +119,7 @@ def command(
     found_bank = SkillBank(bank)
     chosen = platform or settings.get("TAO_PLATFORM")
     try:
-        find_platform(platform_manifest(found_bank), chosen)
+        record = find_platform(platform_manifest(found_bank), chosen)
     except MissingNameError as error:
         source = "--platform" if platform else "TAO_PLATFORM"
         raise click.BadParameter(str(error), param_hint=source) from error
@@ -137,6 +143,7 @@ def command(
             docker_host=docker_host,
             model_credentials=credential,
             confirmed_mounts=confirm_mounts,
+            options=read_options(session, record["name"], option) if option else {},
         )
     if session.out.json:
         report = run_preflight(request, found_bank)

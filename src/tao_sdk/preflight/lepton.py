@@ -1,97 +1,105 @@
-"""Before a launch on DGX Cloud Lepton: the workspace answers with this token.
+"""Before a launch on DGX Cloud Lepton: the workspace answers with this token, and has a place.
 
-The token is in a header and nowhere else, and goes to the one host that is named: an answer that
-leads elsewhere is not followed.
+Variables are read and requests are made by the platform's own client: what it refuses is refused
+here, and the token goes to the one host that is named.
 """
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
-from tao_sdk import settings
-from tao_sdk.platforms.lepton.access import workspace_url
+from tao_sdk.errors import CapacityError, CredentialError, PlatformError, ValidationError
+from tao_sdk.platforms.lepton import naming, planning
+from tao_sdk.platforms.lepton.access import WorkspaceAccess
+from tao_sdk.platforms.lepton.api import ApiError, LeptonApi, Timeouts
+from tao_sdk.platforms.lepton.options import OPTIONS
+from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped
 from tao_sdk.preflight.credentials import credential_checks
-from tao_sdk.preflight.gpus import gpu_checks
+from tao_sdk.preflight.gpus import GpuFacts, gpu_checks
 from tao_sdk.preflight.paths import mount_tasks, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 
-_SECONDS = 30
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_QUICK = Timeouts(connect=5.0, stall=15.0, busy=5.0)
+_ADDRESS = "Correct LEPTON_WORKSPACE_ID, LEPTON_AUTH_TOKEN or LEPTON_API_BASE_URL."
 _TOKEN = "Make a new token in the dashboard (Settings > Tokens) and set LEPTON_AUTH_TOKEN."  # noqa: S105 - a sentence
+_WORKSPACE = "Check LEPTON_WORKSPACE_ID (Settings > General) and LEPTON_API_BASE_URL."
+_NETWORK = "Check the network, LEPTON_API_BASE_URL and the proxy (HTTPS_PROXY, NO_PROXY)."
+_OTHER_PLACE = "Ask for another shape, node group, volume or pull secret, or for fewer GPUs."
 
 
 def lepton_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list[Task]:
     """All that is looked at."""
     return [
         Task("credentials", partial(credential_checks, described)),
-        Task("lepton.access", partial(_access, request, described)),
-        Task("gpu", partial(gpu_checks, request, None)),
+        Task("lepton.access", partial(_workspace_checks, request, described)),
         *mount_tasks(request, "Lepton"),
         *unsupported_tasks(request),
     ]
 
 
-def _access(request: PreflightRequest, described: Mapping[str, Any]) -> Iterator[Check]:
+def _workspace_checks(request: PreflightRequest, described: Mapping[str, Any]) -> Iterator[Check]:
     if any(check.status == "failed" for check in credential_checks(described)):
         yield skipped("lepton.access", "not asked: credentials are missing")
+        yield from gpu_checks(request, None)
+        return
+    try:
+        access = WorkspaceAccess.find()
+    except (CredentialError, ValidationError) as error:
+        yield failed("lepton.access", str(error), _ADDRESS)
         return
     if request.skip_platform_access:
         yield skipped("lepton.access", "not asked: platform access is skipped")
+        yield from gpu_checks(request, None)
         return
-    base = settings.get("LEPTON_API_BASE_URL").rstrip("/")
-    parts = urlsplit(base)
-    host = parts.hostname or ""
-    if parts.scheme not in ("https", "http") or not host:
-        yield failed("lepton.access", f"LEPTON_API_BASE_URL={base!r} is not an address", _HTTPS)
-        return
-    if parts.scheme == "http" and host not in _LOOPBACK:
-        yield failed("lepton.access", f"{base} would send the token in clear text", _HTTPS)
-        return
-    # Lepton's own client takes "id:token" there: what follows is nobody's business.
-    workspace = settings.lookup("LEPTON_WORKSPACE_ID").partition(":")[0]
-    path = f"{urlsplit(workspace_url(workspace)).path}/imagepullsecrets"
+    api = LeptonApi(access, _QUICK)
     try:
-        status = _get(parts.scheme, host, parts.port, path)
-    except (OSError, http.client.HTTPException) as error:
-        yield failed(
-            "lepton.access", f"{base} does not answer: {error}", "Check the network and the proxy."
-        )
-        return
-    yield _judge(status, base, workspace)
-
-
-_HTTPS = "Unset LEPTON_API_BASE_URL, or set it to the https:// address of the gateway."
-
-
-def _get(scheme: str, host: str, port: int | None, path: str) -> int:
-    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, port, timeout=_SECONDS)
-    try:
-        headers = {
-            "Authorization": f"Bearer {settings.lookup('LEPTON_AUTH_TOKEN')}",
-            "Accept": "application/json",
-            "Origin": f"{scheme}://{host}",
-        }
-        connection.request("GET", path, headers=headers)
-        return connection.getresponse().status
+        reached = _reach(api)
+        yield reached
+        if reached.status == "passed":
+            yield from _place_checks(Workspace(api), request)
     finally:
-        connection.close()
+        api.close()
 
 
-def _judge(status: int, base: str, workspace: str) -> Check:
-    if 200 <= status < 300:
-        return passed("lepton.access", f"workspace {workspace} at {base} answers")
-    if status in (401, 403):
-        told = f"{base} refuses LEPTON_AUTH_TOKEN for workspace {workspace} (HTTP {status})"
-        return failed("lepton.access", told, _TOKEN)
-    if status == 404:
-        told = f"{base} knows no workspace {workspace}"
-        return failed("lepton.access", told, "Check LEPTON_WORKSPACE_ID (Settings > General).")
-    return failed(
-        "lepton.access", f"{base} answers with HTTP {status}", "Try again later; check the address."
-    )
+def _reach(api: LeptonApi) -> Check:
+    try:
+        api.get_list(naming.PULL_SECRETS)
+    except PlatformError as error:
+        status = error.status if isinstance(error, ApiError) else 0
+        remedy = {401: _TOKEN, 403: _TOKEN, 404: _WORKSPACE}.get(status, _NETWORK)
+        return failed("lepton.access", f"{api.access}: {error}" if status else str(error), remedy)
+    return passed("lepton.access", f"{api.access} answers")
+
+
+def _place_checks(workspace: Workspace, request: PreflightRequest) -> Iterator[Check]:
+    """What the platform would find for such a job."""
+    if request.gpu_count is None and not request.options:
+        yield from gpu_checks(request, None)
+        return
+    gpus = 1 if request.gpu_count is None else request.gpu_count
+    try:
+        options = _checked(request.options)
+        found = planning.find_place(options, gpus, workspace)
+        planning.pull_secrets(options["image_pull_secret"], request.container_image, workspace)
+    except (ValidationError, CapacityError) as error:
+        yield failed("lepton.place", str(error), _OTHER_PLACE)
+        return
+    choice = found.choice
+    names = {group.id: group.name for group in workspace.groups()}
+    where = f"of node group {names.get(choice.group, choice.group)}" if choice.group else ""
+    told = [f"{choice.shape} {where}".strip(), *found.notes]
+    yield passed("lepton.place", "; ".join(told))
+    kind = next((one.gpu_type for one in workspace.shapes() if one.id == choice.shape), "")
+    yield from gpu_checks(request, [GpuFacts(str(n), "", model=kind) for n in range(choice.gpus)])
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        option.name: option.default
+        if given.get(option.name) is None
+        else option.check(option.name, given[option.name])
+        for option in OPTIONS
+    }

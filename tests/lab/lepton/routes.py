@@ -255,7 +255,8 @@ class Routes:
         return Answered({}, 201)
 
     def _secrets(self, _: Asked) -> Answered:
-        return Answered([{"name": name} for name in self._state.secrets])
+        seen = () if self._faults.secrets_unseen else self._state.secrets
+        return Answered([{"name": name} for name in seen])
 
     def _make_secrets(self, asked: Asked) -> Answered:
         for one in asked.body:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -133,6 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
                 "time": time.time(),
             }
         )
+        if seconds := faults.keeps(call):
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            time.sleep(seconds)
         time.sleep(faults.delay())
         if faults.cut:
             self.close_connection = True
@@ -148,7 +153,9 @@ class _Handler(BaseHTTPRequestHandler):
             query = parse_qs(parts.query, keep_blank_values=True)
             answer = owner.routes.answer(Asked(self.command, path, query, parse_body(data)))
         except RefusedError as refused:
-            self._send(refused.status, {"code": refused.status, "message": refused.message})
+            quoted = f": {data.decode('utf-8', 'replace')}" if faults.quotes else ""
+            message = f"{refused.message}{quoted}"
+            self._send(refused.status, {"code": refused.status, "message": message})
             return
         if faults.cut or faults.loses(call):
             self.close_connection = True
@@ -172,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.owner.faults.instead is not None:
             data = self.server.owner.faults.instead
         self.send_response(status)
-        if status == 429:
+        if status == 429 and self.server.owner.faults.retry_after:
             self.send_header("Retry-After", self.server.owner.faults.retry_after)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

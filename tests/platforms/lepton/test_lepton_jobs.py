@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.lepton import LeptonSDK
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.api import LeptonApi, Timeouts
-from tao_sdk.preflight import PreflightRequest, run_preflight
+from tao_sdk.preflight import Check, PreflightRequest, run_preflight
 from tao_sdk.skills import SkillBank
 
 LONG = 60.0
@@ -109,6 +109,13 @@ class TestWhatIsSent:
         ]
         assert job.results_dir == f"lepton-volume://filestore-a/me/{job.id}"
 
+    def test_a_folder_that_may_not_be_mounted_is_said(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
+        def notes(*mounts: str) -> str:
+            return "\n".join(sdk.plan(**lab.job("true"), mounts=mounts).warnings)
+
+        assert "you may mount /team; Lepton may refuse /teams" in notes("lustre/teams:/data")
+        assert "may mount" not in notes("lustre/team:/a", "lustre/team/me:/b", "filestore-a/x:/c")
+
     def test_the_pull_secret_is_made_once(
         self,
         sdk: LeptonSDK,
@@ -141,6 +148,9 @@ class TestWhatIsSent:
             ({"mounts": ["nowhere:/data"]}, "no volume 'nowhere'"),
             ({"resource_shape": "gpu.none"}, "no 'gpu.none' here"),
             ({"dedicated_node_group": None, "queue_priority": 1, "mounts": []}, "queue_priority"),
+            ({"dedicated_node_group": None, "mounts": ["lustre/x:/d"]}, "dedicated_node_group="),
+            ({"image_pull_secret": "none-such"}, "image_pull_secret: .* no 'none-such'; .*: none"),
+            ({"mounts": [{"from": "x", "mount_path": "/d", "mount_options": "ro"}]}, "mounts"),
         ):
             with pytest.raises(ValidationError, match=error):
                 sdk.create_job(**{**job, **keywords})
@@ -195,6 +205,32 @@ class TestAccess:
         assert found["lepton.access"] == "passed"
         assert set(server.calls()) == {"GET /imagepullsecrets"}, "it looks, and makes nothing"
 
+    @pytest.mark.seed("001.11")
+    def test_preflight_looks_for_what_the_job_would_get(
+        self, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        def look(gpus: int | None, **options: Any) -> dict[str, Check]:
+            request = PreflightRequest(platform="lepton", gpu_count=gpus, options=options)
+            return {check.name: check for check in run_preflight(request, SkillBank()).checks}
+
+        found = look(3)
+        assert found["lepton.place"].status == "passed"
+        assert "gpu.4xh100-sxm of node group main" in found["lepton.place"].message
+        assert "no shape has exactly 3" in found["lepton.place"].message
+        assert found["gpu.count"].message == "3 x NVIDIA-H100-80GB-HBM3"
+        for gpus, options, told in (
+            (1, {"dedicated_node_group": "none-such"}, "there is: main, full"),
+            (9, {}, "no shape of this workspace has 9 GPUs"),
+            (None, {"resource_shape": "gpu.none"}, "no 'gpu.none' here"),
+            (1, {"mounts": ["nowhere:/data"]}, "no volume 'nowhere'"),
+            (1, {"image_pull_secret": "none-such"}, "no 'none-such'"),
+            (1, {"queue_priority": "often"}, "queue_priority"),
+        ):
+            found = look(gpus, **options)
+            assert found["lepton.place"].status == "failed"
+            assert told in found["lepton.place"].message
+        assert not [call for call in server.calls() if not call.startswith("GET ")]
+
     def test_a_token_that_expires_changes_no_state(
         self,
         sdk: LeptonSDK,
@@ -209,6 +245,18 @@ class TestAccess:
         status = lab.sdk().get_job_status(job.id)
         assert status.status == "Running"
         assert "LEPTON_AUTH_TOKEN" in status.message
+
+    def test_a_gateway_that_denies_everything_denies_no_job(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        """Whatever the workspace answered a moment ago."""
+        job = sdk.create_job(**lab.job("true"))
+        played.faults.refuse_next = [(f"GET /jobs/{job.backend_job_id}", 404), ("GET ", 404)]
+        status = sdk.get_job_status(job.id)
+        assert "there is no workspace" in status.message
+        row = sdk.store.get_job(job.id)
+        assert row is not None
+        assert not row["missing_since"]
 
     def test_another_workspace_is_not_asked(
         self,
@@ -234,12 +282,43 @@ class TestLimits:
         assert len(times) == 3
         assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 1
 
+    @pytest.mark.parametrize("told", ["", "Wed, 21 Oct 2026 07:28:00 GMT", "soon"])
+    def test_without_a_number_of_seconds(
+        self, lab: LeptonLab, server: LeptonServer, told: str
+    ) -> None:
+        server.faults.refuse_next = [("GET /shapes", 429)] * 2
+        server.faults.retry_after = told
+        assert LeptonApi(WorkspaceAccess.find()).get_list("/shapes")
+        assert server.calls() == ["GET /shapes"] * 3
+
     def test_and_bounded(self, lab: LeptonLab, server: LeptonServer) -> None:
         api = LeptonApi(WorkspaceAccess.find(), Timeouts(busy=2.0))
         server.faults.busy, server.faults.retry_after = 1.0, "3600"
         with pytest.raises(BackendUnreachableError, match="too many requests"):
             api.get("/shapes")
         assert len(server.requests) == 1, "nobody waits for an hour"
+        with pytest.raises(BackendUnreachableError, match="asked to be left alone"):
+            api.get("/shapes")
+        assert len(server.requests) == 1, "nor asks again before it is over"
+        server.faults.busy = 0.0
+        assert api.get("/dedicated-node-groups"), "limits are of one kind of request"
+
+    def test_a_pause_that_is_longer_than_we_wait_ends(
+        self, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        api = LeptonApi(WorkspaceAccess.find(), Timeouts(busy=0.5))
+        server.faults.refuse_next, server.faults.retry_after = [("GET /shapes", 429)], "1"
+        with pytest.raises(BackendUnreachableError, match="refused by the test"):
+            api.get("/shapes")
+
+        def is_answered() -> bool:
+            with contextlib.suppress(BackendUnreachableError):
+                return bool(api.get("/shapes"))
+            return False
+
+        eventually(is_answered)
+        first, second = (one["time"] for one in server.requests)
+        assert second - first >= 1
 
     def test_a_storm_ends_a_submission_for_certain(
         self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
@@ -292,122 +371,15 @@ class TestMany:
         assert [one.status for one in statuses] == ["Complete", "Error"] * 15
 
 
-class TestLogs:
-    def test_far_more_than_a_page(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
-        job = sdk.create_job(**lab.job("seq 1 12345"))
-        assert job.wait(timeout=LONG).status == "Complete"
-        expected = [str(number) for number in range(1, 12346)]
-        assert list(job.logs()) == expected
-        assert sdk.get_job_logs(job.id, tail=7000).splitlines() == expected[-7000:]
-        stream = sdk.stream_logs(job.id, follow=False)
-        head = [next(stream) for _ in range(6001)]
-        rest = list(lab.sdk().stream_logs(job.id, follow=False, cursor=stream.cursor))
-        assert head + rest == expected
-
-    def test_a_running_job_is_followed_by_a_stream(
-        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
-    ) -> None:
-        job = sdk.create_job(
-            **lab.job(
-                'echo first; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
-                'while [ ! -e "$d/go" ]; do sleep 0.05; done; '
-                "for i in $(seq 40); do echo $i; echo; sleep 0.05; done"
-            )
-        )
-        lines: list[str] = []
-        stream = job.logs(follow=True)
-        thread = threading.Thread(target=lambda: lines.extend(stream))
-        thread.start()
-        live = f"/jobs/{job.backend_job_id}/replicas/{server.job_of(job.id).workers[0].id}/log"
-        eventually(lambda: f"GET {live}" in server.calls())
-        asked = server.calls().count("GET /logs")
-        lab.touch_result(job, "go")
-        thread.join(LONG)
-        expected = ["first"] + [text for n in range(1, 41) for text in (str(n), "")]
-        assert lines == expected
-        assert server.calls().count(f"GET {live}") == 1
-        assert server.calls().count("GET /logs") - asked <= 6, "the log comes by the stream"
-
-    def test_a_log_followed_by_a_stream_is_gone_on_with_elsewhere(
-        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
-    ) -> None:
-        job = sdk.create_job(
-            **lab.job(
-                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
-                'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
-            )
-        )
-        stream = sdk.stream_logs(job.id, follow=True)
-        assert next(stream) == "at 1"
-        thread = threading.Thread(
-            target=lambda: eventually(lambda: "/log" in str(server.calls()), LONG)
-        )
-        thread.start()
-        seen = []
-        follower = threading.Thread(target=lambda: seen.append(next(stream)))
-        follower.start()
-        eventually(lambda: any(call.endswith("/log") for call in server.calls()))
-        lab.touch_result(job, "1")
-        follower.join(LONG)
-        thread.join(LONG)
-        assert seen == ["at 2"]
-        cursor = stream.cursor
-        stream.close()
-        for number in (2, 3, 4):
-            lab.touch_result(job, str(number))
-        job.wait(timeout=LONG)
-        rest = list(lab.sdk().stream_logs(job.id, follow=False, cursor=cursor))
-        assert rest == ["at 3", "at 4", "end"]
-
-    @pytest.mark.parametrize("skips", [0, 1])
-    def test_several_workers_are_followed(
-        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer, skips: int
-    ) -> None:
-        """Also where the streams are not the logs that were read: then nobody believes them."""
-        server.faults.live_skips = skips
-        script = (
-            'echo a; echo b; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
-            'while [ ! -e "$d/go" ]; do sleep 0.05; done; '
-            'for i in 1 2 3 4 5; do echo "$NODE_RANK says $i"; sleep 0.1; done'
-        )
-        job = sdk.create_job(**lab.job(script), num_nodes=2)
-        lines: list[str] = []
-        stream = job.logs(follow=True)
-        thread = threading.Thread(target=lambda: lines.extend(stream))
-        thread.start()
-        eventually(lambda: sum(call.endswith("/log") for call in server.calls()) >= 2)
-        lab.touch_result(job, "go")
-        thread.join(LONG)
-        for rank in (0, 1):
-            said = [f"{rank} says {number}" for number in range(1, 6)]
-            mine = [line.partition("] ")[2] for line in lines if line.startswith(f"[rank {rank}]")]
-            assert mine == ["a", "b", *said]
-
-    def test_what_is_kept_may_be_behind(
-        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
-    ) -> None:
-        server.faults.log_lag = 1.5
-        job = sdk.create_job(**lab.job("echo one; echo two"))
-        assert job.wait(timeout=LONG).status == "Complete"
-        assert sdk.get_job_logs(job.id) == "one\ntwo\n"
-
-    def test_records_and_empty_lines(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
-        for script, expected in (
-            ("echo a; echo", "a\n\n"),
-            ("echo", "\n"),
-            ("true", ""),
-            ("printf a", "a\n"),
-            (
-                "echo tao-sdk-result; echo 'tao-sdk-result {}'",
-                "tao-sdk-result\ntao-sdk-result {}\n",
-            ),
-        ):
-            job = sdk.create_job(**lab.job(script))
-            job.wait(timeout=LONG)
-            assert sdk.get_job_logs(job.id) == expected
-
-
 class TestReasons:
+    def test_every_one_of_many_failures_has_its_exit_code(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        jobs = sdk.create_jobs([lab.job("exit 7")] * 25)
+        eventually(lambda: all(job.completed for job in server.state.jobs.values()), LONG)
+        sdk.get_statuses([job.id for job in jobs])
+        assert {row["exit_code"] for row in sdk.store.list_jobs()} == {7}
+
     def test_the_servers_analysis_is_merged(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
     ) -> None:
@@ -536,6 +508,31 @@ class TestWhatThereIs:
         assert sdk.get_volumes("full") == []
         [permission] = sdk.get_storage_permissions("lustre", "ng-main")
         assert permission["path_prefix"] == "/team"
+
+    def test_a_job_that_looks_is_not_known_at_once(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        real, asked = sdk._lepton.transport.get, []
+
+        def behind(path: str, /, **query: str | int) -> Any:
+            if path.startswith("/jobs/") and len(asked) < 3:
+                asked.append(path)
+                path = "/jobs/none-such"
+            return real(path, **query)
+
+        sdk._lepton.transport.get = behind  # type: ignore[method-assign]
+        assert sdk.check_path("lepton-volume://lustre/team")
+        assert all(job.archived for job in server.state.jobs.values())
+
+    def test_a_folder_with_more_names_than_a_page_of_log(
+        self, sdk: LeptonSDK, server: LeptonServer
+    ) -> None:
+        folder = server.state.volume("lustre") / "team" / "many"
+        folder.mkdir(parents=True)
+        names = {"tao-look-end", *(f"{number}.jpg" for number in range(6000))}
+        for name in names:
+            (folder / name).touch()
+        assert set(sdk.list_path("lepton-volume://lustre/team/many")) == names
 
     def test_paths_of_shared_storage(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
         job = sdk.create_job(**lab.job('echo x > "$TAO_RESULTS_ROOT/$TAO_JOB_ID/model.pth"'))

@@ -7,13 +7,14 @@ import logging
 import random
 import signal
 import time
+import traceback
 from typing import Any
 
 import pytest
 from lepton_lab import LeptonLab
 
 from lab.lepton import LeptonServer
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, TaoError
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.lepton import LeptonSDK, aftermath, naming
@@ -109,6 +110,53 @@ class TestSweep:
         self.sweep(lab)
         assert list(played.state.secrets) == [new]
 
+    def test_secrets_of_a_job_that_is_in_no_page_stay(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A list that others shorten while it is read lacks a job."""
+        job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "of-one-that-waits"})
+        played.job_of(job.id).turn("Queueing")
+        real = LeptonApi.pages
+        monkeypatch.setattr(
+            LeptonApi, "pages", lambda *a, **k: real(*a, **k) if "q" in k else iter(())
+        )
+        self.sweep(lab, abandoned=-1)
+        assert played.state.secrets
+
+    def test_secrets_that_came_late_go_at_once(self, lab: LeptonLab, played: LeptonServer) -> None:
+        job_id = "0f3a9f6e-3f0a-4b44-9b6e-1c2d3e4f5a6b"
+        Kept(lab.folder / "state.lepton").mark_unwanted(job_id)
+        secret = naming.SecretName(job_id.replace("-", ""), int(time.time()), "TOKEN")
+        played.state.secrets[str(secret)] = "x"
+        self.sweep(lab)
+        assert not played.state.secrets
+
+    def test_a_process_that_goes_on_sweeps_again(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A watcher sees a job end while the server is away: nobody else would come."""
+        monkeypatch.setattr(aftermath, "SWEEP_SECONDS", 0.0)
+        job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "left-by-the-outage"})
+        sdk.get_job_status(job.id)
+        cleaner = sdk._lepton._aftermath
+        cleaner.finish()
+        with played.cut():
+            cleaner.clean(list(played.state.secrets))
+            cleaner.finish()
+        assert played.state.secrets
+        played.job_of(job.id).turn("Completed")
+        sdk._lepton.observe([])
+        cleaner.finish()
+        assert not played.state.secrets
+
     def test_what_a_killed_observer_left_is_found_by_the_next(
         self, lab: LeptonLab, server: LeptonServer
     ) -> None:
@@ -150,7 +198,8 @@ class TestSweep:
 
 class TestSecrecy:
     @pytest.fixture
-    def watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def watched(self, lab: LeptonLab, monkeypatch: pytest.MonkeyPatch) -> None:
+        """After the lab, which takes all of them out of the environment."""
         for name, value in CANARIES.items():
             monkeypatch.setenv(name, value)
 
@@ -184,7 +233,30 @@ class TestSecrecy:
         assert found == []
         sent = [one for one in server.requests if OWN in one["body"]]
         assert {(one["method"], one["path"]) for one in sent} == {("POST", "/usersecrets")}
+        for name, canary in CANARIES.items():
+            assert [one for one in server.requests if canary in one["body"]], f"{name} went along"
         assert not server.state.secrets, "removed after the end"
+
+    @pytest.mark.usefixtures("watched")
+    @pytest.mark.parametrize("call", ["POST /usersecrets", "POST /imagepullsecrets"])
+    @pytest.mark.parametrize("status", [400, 500])
+    def test_a_server_that_quotes_what_it_refuses(
+        self, lab: LeptonLab, played: LeptonServer, call: str, status: int
+    ) -> None:
+        played.faults.quotes = True
+        played.faults.refuse_next = [(call, status)] * 3
+        asked = {
+            **lab.job("true"),
+            "image": "nvcr.io/nvidia/tao:7",
+            "env_vars": {"MINE": f'"{OWN}"\n'},
+        }
+        with lab.sdk() as sdk:
+            with pytest.raises(TaoError) as error:
+                sdk.create_job(**asked)
+            [row] = sdk.store.list_jobs()
+        said = "".join(traceback.format_exception(error.value)) + json.dumps(dict(row))
+        assert "refused by the test" in said
+        assert not [canary for canary in (*CANARIES.values(), OWN) if canary in said]
 
     @pytest.mark.usefixtures("watched")
     def test_another_process_quotes_nothing_that_may_be_secret(

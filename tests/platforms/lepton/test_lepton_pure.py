@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tao_sdk.errors import CapacityError, CredentialError, ValidationError
+from tao_sdk.platforms.container_command import LONGEST_ARGUMENT
 from tao_sdk.platforms.lepton import command, mounts, naming, options, shapes
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.mounts import Place, Volume
@@ -128,10 +129,10 @@ class TestMounts:
             mounts.check_mounts("mounts", given)
 
     def test_names_are_looked_up(self) -> None:
-        place = mounts.looked_up("mounts[0]", Place("home", "/me", "/data"), self.VOLUMES)
+        place = mounts.looked_up("mounts[0]", Place("home", "/me", "/data"), "ng", self.VOLUMES)
         assert place.source == "node-nfs:home"
         with pytest.raises(ValidationError, match="no volume 'other'; there is: disk, home"):
-            mounts.looked_up("mounts[0]", Place("other", "/", "/data"), self.VOLUMES)
+            mounts.looked_up("mounts[0]", Place("other", "/", "/data"), "ng", self.VOLUMES)
 
     def test_results_go_where_they_are_mounted(self) -> None:
         place = Place("node-nfs:home", "/me", "/results")
@@ -151,7 +152,10 @@ class TestOptions:
         with pytest.raises(ValidationError, match="queue_priority: 'urgent'"):
             options.check_priority("queue_priority", "urgent")
 
-    @pytest.mark.parametrize(("given", "mib"), [(512, 512), ("512Mi", 512), ("16Gi", 16384)])
+    @pytest.mark.parametrize(
+        ("given", "mib"),
+        [(512, 512), ("512Mi", 512), ("16Gi", 16384), ("16 GB", 16384), ("16g", 16384)],
+    )
     def test_shared_memory(self, given: Any, mib: int) -> None:
         [option] = [one for one in options.OPTIONS if one.name == "shm_size"]
         assert option.check("shm_size", given) == mib
@@ -198,7 +202,7 @@ class TestCommand:
     def test_long_commands_go_in_pieces(self, tmp_path: Path) -> None:
         text = f"# {'ü' * 200_000}\necho done"
         words = command.container_command(text, 1)
-        assert max(len(word.encode()) for word in words) <= command.LONGEST_ARGUMENT
+        assert max(len(word.encode()) for word in words) <= LONGEST_ARGUMENT
         done = self.run(text, TMPDIR=str(tmp_path))
         assert done.stdout.splitlines()[0] == "done"
 

@@ -1,9 +1,9 @@
 """What is done after the end of a job, beside everything else: its secrets are removed, and a job
 that we stopped, which would stay for ever.
 
-A process may be killed before it has done so. So each process that looks at jobs looks once at the
-secrets of the workspace as well, and removes those of jobs that have ended; of a job that is not
-there, once they are so old that it cannot be on its way.
+A process may be killed before it has done so, or the server be away. So whoever looks at jobs looks
+now and then at the secrets of the workspace as well, and removes those of jobs that have ended; of
+a job that is not there, once they are so old that it cannot be on its way.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tao_sdk.platforms.lepton.states import has_ended, is_stopped
 _log = logging.getLogger("tao_sdk.lepton")
 # A submission takes seconds; whatever the clocks say.
 ABANDONED_SECONDS = 3600.0
+# So often a process that goes on looks for what was left.
+SWEEP_SECONDS = 600.0
 
 
 class _Task(NamedTuple):
@@ -41,7 +43,7 @@ class Aftermath:
         self._kept = kept
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._seen: set[str] = set()
-        self._swept = False
+        self._next_sweep = 0.0
         self._lock = threading.Lock()
         self._worker: threading.Thread | None = None
 
@@ -58,10 +60,11 @@ class Aftermath:
         """Remove a job that nobody wants."""
         self.clean((), job)
 
-    def sweep_once(self) -> None:
-        """Look for what killed clients left, if this process has not yet."""
-        if not self._swept:
-            self._swept = True
+    def sweep_now_and_then(self) -> None:
+        """Look for what killed clients left, if this process has not done so lately."""
+        now = time.monotonic()
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
             self._add(_Task(sweep=True))
 
     def finish(self) -> None:
@@ -121,11 +124,15 @@ def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> N
     jobs: dict[str, Mapping[str, Any]] = {}
     for page in api.pages(naming.JOBS, "jobs", job_query_mode="alive_only", query=naming.OURS):
         jobs |= {naming.job_id_in(job).replace("-", ""): job for job in page}
-    now = time.time()
     for secret in secrets:
         job = jobs.get(secret.job)
-        old = now - secret.made_at > abandoned
-        if old if job is None else _is_over(job, kept):
+        if kept.is_unwanted(secret.job_id):
+            goes = True
+        elif job is not None:
+            goes = _is_over(job, kept)
+        else:
+            goes = time.time() - secret.made_at > abandoned and _is_nowhere(api, secret)
+        if goes:
             api.delete(naming.below(naming.SECRETS, str(secret)))
     for job in jobs.values():
         job_id = naming.job_id_in(job)
@@ -136,3 +143,9 @@ def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> N
 def _is_over(job: Mapping[str, Any], kept: Kept) -> bool:
     """Has it ended so that nobody can start it again?"""
     return has_ended(job) and (not is_stopped(job) or kept.is_canceled(naming.job_id_in(job)))
+
+
+def _is_nowhere(api: LeptonApi, secret: naming.SecretName) -> bool:
+    """A list that changes while its pages are read may lack a job: asked for by its name."""
+    name = naming.job_name(secret.job)
+    return not any(api.pages(naming.JOBS, "jobs", job_query_mode="alive_only", q=name))

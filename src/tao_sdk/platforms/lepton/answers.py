@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tao_sdk.errors import CredentialError, PlatformError
 from tao_sdk.runner.http import Answer
+from tao_sdk.secrets import Secret, redact
 
 BUSY = 429
 _IN_TROUBLE = (500, 502, 503, 504)
@@ -65,6 +66,15 @@ def pause(answer: Answer, earlier: int, *, repeatable: bool) -> float | None:
     if answer.status == BUSY:
         return _PAUSES[min(earlier, len(_PAUSES) - 1)]
     return _PAUSES[earlier] if earlier < _TROUBLES else None
+
+
+def without(answer: Answer, hidden: Sequence[Secret]) -> Answer:
+    """The answer, less what it quotes of these: as they are, and in JSON that is quoted in JSON."""
+    texts = [secret.reveal() for secret in hidden]
+    inside = [json.dumps(text)[1:-1] for text in texts]
+    twice = [json.dumps(text)[1:-1] for text in inside]
+    told = answer.body.decode("utf-8", "replace")
+    return answer._replace(body=redact(told, map(Secret, [*texts, *inside, *twice])).encode())
 
 
 def refusal(answer: Answer, call: str, whom: str) -> ApiError:

@@ -30,10 +30,12 @@ from tao_sdk.platforms.lepton.answers import (
     pause,
     quoted,
     refusal,
+    without,
 )
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.http import Answer, Client, PassingError, Patience, Reply
 from tao_sdk.runner.remote import Request
+from tao_sdk.secrets import Secret
 
 __all__ = ["ApiError", "LeptonApi", "Timeouts"]
 
@@ -42,6 +44,8 @@ PAGE = 500
 _REPEATABLE = ("GET", "DELETE", "PATCH")
 # Whoever is silent for longer is not asked again.
 _SOON_SECONDS = 5.0
+# Whatever it asks for, so often it is asked.
+_LONGEST_QUIET_SECONDS = 600.0
 Query = Mapping[str, str | int | Sequence[str]]
 
 
@@ -65,6 +69,8 @@ class LeptonApi:
         self.calls = CallLog()
         self._timeouts = timeouts
         self._kept: tuple[int, Client] | None = None
+        self._quiet: dict[str, float] = {}
+        """Until when the server does not want to be asked, by kind of request."""
 
     def close(self) -> None:
         """Let go of idle connections; the next request makes another one."""
@@ -104,8 +110,9 @@ class LeptonApi:
                 return
             before = page
 
-    def create(self, path: str, body: Any, /) -> Any:
-        return self._json(self._request("POST", path, {}, body))
+    def create(self, path: str, body: Any, /, hide: Sequence[Secret] = ()) -> Any:
+        """Make something; what is to be hidden is left out if a refusal quotes it."""
+        return self._json(self._request("POST", path, {}, body, hide))
 
     def patch(self, path: str, body: Mapping[str, Any], /) -> Any:
         return self._json(self._request("PATCH", path, {}, body))
@@ -143,9 +150,15 @@ class LeptonApi:
             for block in reply.blocks():
                 yield bytes(block)
 
-    def _request(self, method: str, path: str, query: Query, body: Any = None) -> Answer:
+    def _request(
+        self, method: str, path: str, query: Query, body: Any = None, hide: Sequence[Secret] = ()
+    ) -> Answer:
         request = self._prepared(method, path, query, body)
         repeatable = method in _REPEATABLE
+        kind = " ".join((method, *path.split("/")[1:2]))
+        quiet = self._quiet.get(kind, 0.0) - time.monotonic()
+        if quiet > 0 and repeatable:
+            raise self._unreachable(f"it asked to be left alone for another {quiet:.0f} s (429)")
         give_up_at = time.monotonic() + self._timeouts.busy
         earlier: Counter[bool] = Counter()
         while True:
@@ -157,9 +170,11 @@ class LeptonApi:
             seconds = pause(answer, earlier[is_busy], repeatable=repeatable)
             earlier[is_busy] += 1
             if seconds is None or time.monotonic() + seconds > give_up_at:
+                if is_busy and seconds:
+                    self._quiet[kind] = time.monotonic() + min(seconds, _LONGEST_QUIET_SECONDS)
                 break
             time.sleep(seconds)
-        raise self._refused(method, path, answer)
+        raise self._refused(method, path, without(answer, hide))
 
     def _answered(self, request: Request, repeatable: bool) -> Answer:
         """Send a request, and again where the answer was lost soon and that is harmless."""
@@ -227,7 +242,7 @@ class LeptonApi:
         if answer.status < 400:
             place = answer.headers.get("location", "nowhere")
             return self._unreachable(f"it sends us elsewhere (HTTP {answer.status} to {place})")
-        error = refusal(answer, f"{method} {path}", str(self.access))
+        error = refusal(answer, f"{method} {path or '/'}", str(self.access))
         # Of a request that makes something, "too busy" is an answer: it was not made.
         if not in_trouble(answer.status) or (error.busy and method not in _REPEATABLE):
             return error

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import (
-    BackendUnreachableError,
-)
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.failures import Evidence
+from tao_sdk.platforms import volume_programs
 from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
@@ -68,15 +67,18 @@ class LeptonBackend(Backend):
         )
         self._logs = LogReader(self.transport, history, self._observer.get)
         self._witness = Witness(self.transport, self._records, self._logs, self._observer.get)
-        self._looker = looking.Looker(self.transport, self.workspace, history)
+        self._looker = looking.Looker(self.transport, self.workspace, history, self._observer.get)
 
     # ------------------------------------------------------------------ submitting
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         planning.refuse_impossible(request)
         with self._asking():
-            found = planning.find_place(request, self.workspace)
-            pull, makes_one = planning.pull_secrets(request, self.workspace)
+            self.workspace.require()
+            found = planning.find_place(request.options, request.gpu_count, self.workspace)
+            pull, makes_one = planning.pull_secrets(
+                request.options["image_pull_secret"], request.image, self.workspace
+            )
         credentials = {
             name: value
             for name, value in settings.injected_credentials().items()
@@ -136,8 +138,11 @@ class LeptonBackend(Backend):
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         # "Nothing was submitted" is for the workspace to say that it would have gone to.
         here = [job for job in jobs if self.workspace.is_that_of(job.native)]
+        if not here:
+            return {}
         with self._asking():
-            self.workspace.require()
+            if doubt := self._observer.doubt():
+                raise BackendUnreachableError(doubt)
             found = self._submitting.settle(here)
         settled: dict[str, Submission | None] = {}
         for job in here:
@@ -233,12 +238,7 @@ class LeptonBackend(Backend):
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
             return {}
-        found = {}
-        for line in self._look_at_results(job, looking.FILES).splitlines():
-            size, _, path = line.strip().partition(" ")
-            if size.isdigit():
-                found[path.removeprefix("./")] = int(size)
-        return found
+        return volume_programs.parse_files(self._look_at_results(job, volume_programs.FILES))
 
     # ------------------------------------------------------------------ what a workspace has
 
@@ -277,10 +277,10 @@ class LeptonBackend(Backend):
         return True
 
     def check_path(self, path: str) -> bool:
-        return "yes" in self._look_at(path, looking.EXISTS).split()
+        return "yes" in self._look_at(path, volume_programs.EXISTS).split()
 
     def list_path(self, path: str) -> list[str]:
-        return sorted(filter(None, self._look_at(path, looking.LIST).splitlines()))
+        return sorted(filter(None, self._look_at(path, volume_programs.LIST).splitlines()))
 
     # ------------------------------------------------------------------ inner workings
 

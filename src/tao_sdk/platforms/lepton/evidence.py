@@ -97,7 +97,7 @@ class Witness:
 
         Nothing where the job had secrets that this process does not know: it may hold one of them.
         """
-        if job.native["secrets"] and job.job_id not in self._known:
+        if naming.hides_something(job.native["secrets"]) and job.job_id not in self._known:
             return ""
         nodes = int(job.native["nodes"])
         first = first_failure(records)
@@ -125,11 +125,11 @@ class Witness:
 
 def node_events(analysis: Any) -> list[tuple[str, str]]:
     """What the server's analysis says about nodes: names and messages."""
-    listed = analysis.get("job_failure_by_node_event") if isinstance(analysis, Mapping) else None
+    if not isinstance(analysis, Mapping):
+        return []
     return [
         (str(one.get("node_event_name") or ""), str(one.get("message") or ""))
-        for one in listed or ()
-        if isinstance(one, Mapping)
+        for one in naming.listed(analysis, "job_failure_by_node_event")
     ]
 
 

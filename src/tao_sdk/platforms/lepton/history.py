@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import LeptonApi
-from tao_sdk.platforms.lepton.log_lines import Line, Place, beyond, parse_answer
+from tao_sdk.platforms.lepton.log_lines import START, Line, Place, beyond, parse_answer
 from tao_sdk.platforms.lepton.submitting import EVERYWHERE
 from tao_sdk.result_record import RECORD_WORD, ResultRecord, told_record
 
@@ -48,6 +49,15 @@ class History:
                 return Page(place, new, full)
             # Where more lines have one time than fit into a page, the rest of them is lost.
             start = max(place.time, lines[-1].time + (place.time == lines[0].time))
+
+    def whole(self, job: JobRef) -> Iterator[Line]:
+        """All lines of all workers."""
+        place, more = START, True
+        while more:
+            place, lines, more = self.page(job, "", place)
+            for line in lines:
+                place = place.after(line.time)
+                yield line
 
     def last(self, job: JobRef, worker: str, count: int) -> list[Line]:
         """The last lines, oldest first: some more than `count`, if there are.
@@ -101,7 +111,12 @@ class History:
         if worker:
             asked["replica"] = worker
         answer = self._api.get(naming.LOGS, **asked)
-        return parse_answer(answer, backward=direction == "backward")
+        try:
+            return parse_answer(answer, backward=direction == "backward")
+        except ValueError as error:
+            raise BackendUnreachableError(
+                f"Lepton, {self._api.access}: GET {naming.LOGS}: {error}"
+            ) from error
 
 
 def rank_in(replica: Mapping[str, Any], server_id: str, position: int) -> int:

@@ -1,4 +1,4 @@
-"""What we keep of a job beside the store: that it was cancelled, or declared never submitted.
+"""What we keep of a job beside the store: that it was cancelled, or kept from starting.
 
 One folder per store. Files are private and empty: their names say it all.
 """
@@ -23,6 +23,13 @@ class Kept:
 
     def is_canceled(self, job_id: str) -> bool:
         return (self._folder / job_id / "canceled").exists()
+
+    def mark_fenced(self, job_id: str) -> None:
+        """Its secrets are taken away, so that it cannot start any more."""
+        self._mark(job_id, "fenced")
+
+    def is_fenced(self, job_id: str) -> bool:
+        return (self._folder / job_id / "fenced").exists()
 
     def mark_unwanted(self, job_id: str) -> None:
         """It was declared never submitted: if it turns up after all, it goes."""

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.lepton.naming import part
 from tao_sdk.result_record import told_record
 
 NOWHERE = "-"
@@ -100,15 +99,15 @@ def print_cursor(places: Mapping[int, Place]) -> str:
 def parse_answer(answer: Any, *, backward: bool) -> list[Line]:
     """The lines of an answer, oldest first; of one time in the order in which they were written.
 
-    An answer that goes `backward` has them the other way round.
+    An answer that goes `backward` has them the other way round. `ValueError`: it is none of a log.
     """
-    data = part(answer, "data") if isinstance(answer, Mapping) else {}
-    streams = data.get("result") or ()
-    found = [
-        Line(int(value[0]), str(value[1]).removesuffix("\n"))
-        for stream in streams
-        for value in (stream.get("values") or ())[:: -1 if backward else 1]
-    ]
+    found = []
+    try:
+        for stream in (answer.get("data") or {}).get("result") or ():
+            for time, text in (stream.get("values") or ())[:: -1 if backward else 1]:
+                found.append(Line(int(time), str(text).removesuffix("\n")))
+    except (AttributeError, TypeError, LookupError) as error:
+        raise ValueError(f"not the lines of a log: {error!r}") from error
     return sorted(found, key=lambda line: line.time)
 
 

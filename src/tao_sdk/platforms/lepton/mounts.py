@@ -91,6 +91,10 @@ def _check(where: str, value: Any) -> Place:
         return value
     if isinstance(value, Mapping) and "mount_path" in value:
         options = value.get("mount_options") or {}
+        if not isinstance(options, Mapping):
+            raise ValidationError(
+                f"{where}.mount_options: expected {{'read_only': True}}, got {options!r}"
+            )
         source, path = str(value.get("from") or ""), str(value.get("path") or "/")
         read_only = bool(options.get("read_only") or value.get("read_only"))
         place = Place(source, path, str(value["mount_path"]), read_only)
@@ -118,10 +122,15 @@ def _check(where: str, value: Any) -> Place:
     return place._replace(path=path.rstrip("/") or "/", target=target)
 
 
-def looked_up(where: str, place: Place, volumes: Sequence[Volume]) -> Place:
+def looked_up(where: str, place: Place, group: str, volumes: Sequence[Volume]) -> Place:
     """The mount with the name of its volume as Lepton wants it."""
     if _FROM.fullmatch(place.source):
         return place
+    if not group:
+        raise ValidationError(
+            f"{where}: {place.source} would be a volume of a node group, and the job has none: "
+            "name one (dedicated_node_group=)"
+        )
     for volume in volumes:
         if volume.name == place.source:
             return place._replace(source=volume.source)
@@ -146,6 +155,15 @@ def detected(volume: Volume, permissions: Sequence[Mapping[str, Any]]) -> Place:
     prefixes = [str(one.get("path_prefix") or "") for one in permissions]
     path = next((prefix for prefix in prefixes if prefix.startswith("/")), "/")
     return Place(volume.source, path.rstrip("/") or "/", f"/mnt/{volume.name}")
+
+
+def doubt_about(place: Place, permissions: Sequence[Mapping[str, Any]]) -> str:
+    """That what is mounted is not among the folders that may be; "" where it is, or nobody says."""
+    prefixes = [str(one.get("path_prefix") or "").rstrip("/") for one in permissions]
+    if not prefixes or any(f"{place.path}/".startswith(f"{prefix}/") for prefix in prefixes):
+        return ""
+    there = ", ".join(prefix or "/" for prefix in prefixes)
+    return f"{place}: of {place.volume} you may mount {there}; Lepton may refuse {place.path}"
 
 
 def results_root(places: Sequence[Place], found: Place | None) -> tuple[str, Place | None]:

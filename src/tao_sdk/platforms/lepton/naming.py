@@ -8,7 +8,7 @@ the job's id and the second in which it was made, because a list of secrets tell
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -21,6 +21,8 @@ LABEL_LOOK = "tao-sdk-look"
 OURS = f"{LABEL}=true"
 """What selects all jobs that are ours."""
 
+GATE = "TAO_SUBMISSION"
+"""The variable of a job that has no other secret; its value is the token in the label."""
 PULL_SECRET = "tao-image-pull-secret"  # noqa: S105 - the name of a secret
 JOBS = "/jobs"
 SECRETS = "/usersecrets"
@@ -51,6 +53,12 @@ class SecretName(NamedTuple):
     made_at: int
     variable: str
 
+    @property
+    def job_id(self) -> str:
+        import uuid  # here, because only a sweep needs it
+
+        return str(uuid.UUID(self.job))
+
     def __str__(self) -> str:
         return f"TAO_{self.job}_{self.made_at:08x}_{self.variable}"
 
@@ -59,6 +67,11 @@ def parse_secret(name: str) -> SecretName | None:
     """None for a secret that is somebody else's."""
     found = _SECRET.fullmatch(name)
     return SecretName(found[1], int(found[2], 16), found[3]) if found else None
+
+
+def hides_something(names: Iterable[str]) -> bool:
+    """Does one of these secrets of ours hold what nobody may read?"""
+    return any(not name.endswith(f"_{GATE}") for name in names)
 
 
 def below(path: str, *words: str) -> str:
@@ -72,9 +85,19 @@ def part(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def whole(value: Any) -> int:
+def listed(thing: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The mappings in a list of an answer; none where it is anything else."""
+    found = thing.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def number(value: Any) -> float:
     """A number in an answer; 0 where it is anything else."""
-    return int(value) if isinstance(value, (int, float)) else 0
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def whole(value: Any) -> int:
+    return int(number(value))
 
 
 def id_of(thing: Mapping[str, Any]) -> str:

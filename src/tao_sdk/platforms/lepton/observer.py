@@ -21,8 +21,7 @@ from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.result_record import first_failure
 
 _log = logging.getLogger("tao_sdk.lepton")
-# So many failed jobs are asked about at one look, and so long may that take if logs are behind.
-_MOST_ENDS = 20
+# So long, at one look, the logs of failed jobs are waited for, if they are behind.
 _PATIENCE_SECONDS = 2.0
 # So few are asked for by their ids; more by the list.
 _FEW = 2
@@ -52,14 +51,14 @@ class Observer:
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         here = [job for job in jobs if self._workspace.is_that_of(job.native)]
         found = self.find(here)
-        doubt = "" if len(found) == len(here) else self._doubt()
+        doubt = "" if len(found) == len(here) else self.doubt()
         seen = {job.job_id: self._judge(job, found.get(job.job_id), doubt) for job in here}
         failed = [job for job in here if seen[job.job_id].state is JobState.ERROR]
-        seen |= self._ends(failed[:_MOST_ENDS], found, seen)
+        seen |= self._ends(failed, found, seen)
         for job in jobs:
             if job.job_id not in seen:
                 seen[job.job_id] = Observation(None, unreachable=self.elsewhere(job))
-        self._aftermath.sweep_once()
+        self._aftermath.sweep_now_and_then()
         return seen
 
     def _ends(
@@ -134,10 +133,10 @@ class Observer:
                 break
         return found
 
-    def _doubt(self) -> str:
-        """Why "no such job" may not mean that it is gone."""
+    def doubt(self) -> str:
+        """Why "no such job" may not mean that there is none."""
         try:
-            self._workspace.require()
+            self._workspace.require(now=True)
         except CredentialError as error:
             return str(error)
         return ""

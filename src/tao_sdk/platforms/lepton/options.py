@@ -17,7 +17,11 @@ _PRIORITIES = {
     for word, numbers in (("low", (1, 2, 3)), ("mid", (4, 5, 6)), ("high", (7, 8, 9)))
     for number in numbers
 }
-_MIB = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
+_MIB = {"": 1} | {
+    f"{letter}{rest}": mib
+    for letter, mib in (("m", 1), ("g", 1024))
+    for rest in ("", "i", "ib", "b")
+}
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 

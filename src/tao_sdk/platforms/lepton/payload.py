@@ -1,7 +1,8 @@
 """What is sent to the server: the job word for word, and its secrets. Pure.
 
 Everything that the caller passes as environment, and every credential, goes into secrets of the
-workspace; the job has their names. An empty value is no secret, and the server takes none.
+workspace; the job has their names. An empty value is no secret, and the server takes none. A job
+that has none is given one: without its secrets it cannot start, which `settle` relies on.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ class Objects(NamedTuple):
     def shown(self) -> dict[str, str]:
         """For a person: the job as it is, secrets by name."""
         told = {"job": json.dumps(self.job, indent=2, ensure_ascii=False)}
-        if self.secrets:
-            told["secrets of the workspace"] = "\n".join(one["name"] for one in self.secrets)
+        told["secrets of the workspace"] = "\n".join(one["name"] for one in self.secrets)
         if self.makes_pull_secret:
             told["pull secret"] = f"{naming.PULL_SECRET}, for nvcr.io, from NGC_KEY"
         return told
@@ -52,6 +52,8 @@ class Objects(NamedTuple):
 def build(request: JobRequest, settled: Settled) -> Objects:
     """The job and its secrets."""
     values = secret_environment(request, settled)
+    if not any(values.values()):
+        values[naming.GATE] = settled.token
     names = {name: str(_secret_name(settled, name)) for name, value in values.items() if value}
     secrets = tuple(
         {"name": names[name], "value": value, "visibility": "private"}

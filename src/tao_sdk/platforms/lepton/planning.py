@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import Artefact
+from tao_sdk.platforms.container_command import SHELL_NOTE
+from tao_sdk.platforms.container_options import check_image, check_variables
 from tao_sdk.platforms.lepton import command, naming, shapes
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.mounts import Place, detected, looked_up, preferred, results_root
+from tao_sdk.platforms.lepton.mounts import (
+    LOCAL,
+    Place,
+    detected,
+    doubt_about,
+    looked_up,
+    preferred,
+    results_root,
+)
 from tao_sdk.platforms.lepton.payload import Objects
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
 
-_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
 _NGC_REGISTRY = "nvcr.io"
 _RESERVED = frozenset(
     {
@@ -27,29 +35,20 @@ _RESERVED = frozenset(
         "LEPTON_WORKSPACE_ORIGIN_URL",
     }
 )
-# What the kernel takes for one variable, with its name.
-_LARGEST_VARIABLE = 131_071
 
 
 def refuse_impossible(request: JobRequest) -> None:
     """Raise for what no workspace could run."""
-    if not request.image:
-        raise ValidationError("image: Lepton runs commands in an image; name one")
-    if not _IMAGE_NAME.fullmatch(request.image):
-        raise ValidationError(f"image: {request.image!r} is not the name of an image")
+    check_image(request.image, "Lepton")
     if len(request.command.encode()) > command.LONGEST_COMMAND:
         raise ValidationError(
             f"command: {len(request.command.encode()):,} bytes are more than a container can be "
             f"given ({command.LONGEST_COMMAND:,}); pass large data as a file"
         )
-    for name, value in request.env.items():
+    check_variables(request.env)
+    for name in request.env:
         if name in _RESERVED:
             raise ValidationError(f"env_vars.{name}: set by Lepton for every job; leave it out")
-        if len(f"{name}={value.reveal()}".encode()) > _LARGEST_VARIABLE:
-            raise ValidationError(
-                f"env_vars.{name}: no program can be given more than {_LARGEST_VARIABLE:,} bytes "
-                "in one variable; pass large data as a file"
-            )
 
 
 class Found(NamedTuple):
@@ -62,15 +61,13 @@ class Found(NamedTuple):
     notes: tuple[str, ...]
 
 
-def find_place(request: JobRequest, workspace: Workspace) -> Found:
+def find_place(options: Mapping[str, Any], gpus: int, workspace: Workspace) -> Found:
     """The shape, the node group and the mounts of a job; raises where there are none."""
-    options = request.options
-    workspace.require()
     groups = workspace.groups()
     wanted = options["dedicated_node_group"]
     group = shapes.find_group(groups, wanted).id if wanted else ""
     choice = shapes.choose(
-        workspace.shapes(group), groups, request.gpu_count, options["resource_shape"] or "", group
+        workspace.shapes(group), groups, gpus, options["resource_shape"] or "", group
     )
     queued = [
         name
@@ -81,25 +78,27 @@ def find_place(request: JobRequest, workspace: Workspace) -> Found:
         raise ValidationError(
             f"{queued[0]}: only node groups have queues: name one (dedicated_node_group=)"
         )
-    notes = [choice.note] if choice.note else []
-    places, found = _mounts(request, workspace, choice.group)
+    notes = [choice.note]
+    places, found = _mounts(options["mounts"], workspace, choice.group)
     root, results = results_root(places, found)
+    for place in places:
+        if place.source != LOCAL:
+            notes.append(doubt_about(place, workspace.permissions(place.volume, choice.group)))
     if found is not None:
         notes.append(
             f"mounts: {found.source}{found.path} is mounted at {found.target}, found in the node "
             "group (mounts=[] for none)"
         )
-    return Found(choice, places, root, results, tuple(notes))
+    return Found(choice, places, root, results, tuple(filter(None, notes)))
 
 
 def _mounts(
-    request: JobRequest, workspace: Workspace, group: str
+    given: Sequence[Place] | None, workspace: Workspace, group: str
 ) -> tuple[tuple[Place, ...], Place | None]:
     """What is mounted, and what of it nobody had asked for."""
-    given: tuple[Place, ...] | None = request.options["mounts"]
     volumes = workspace.volumes(group) if group else []
     if given is not None:
-        places = (looked_up(f"mounts[{n}]", one, volumes) for n, one in enumerate(given))
+        places = (looked_up(f"mounts[{n}]", one, group, volumes) for n, one in enumerate(given))
         return tuple(places), None
     volume = preferred(volumes)
     if volume is None:
@@ -108,14 +107,22 @@ def _mounts(
     return (found,), found
 
 
-def pull_secrets(request: JobRequest, workspace: Workspace) -> tuple[tuple[str, ...], bool]:
+def pull_secrets(
+    given: tuple[str, ...] | None, image: str, workspace: Workspace
+) -> tuple[tuple[str, ...], bool]:
     """The pull secrets of a job, and whether ours has to be made first."""
-    given: tuple[str, ...] | None = request.options["image_pull_secret"]
     if given is not None:
+        there = workspace.pull_secrets() if given else []
+        for name in given:
+            if name not in there:
+                raise ValidationError(
+                    f"image_pull_secret: the workspace has no {name!r}; there is: "
+                    f"{', '.join(there) or 'none'}"
+                )
         return given, False
-    if request.image.partition("/")[0] != _NGC_REGISTRY:
+    if image.partition("/")[0] != _NGC_REGISTRY:
         return (), False
-    if workspace.has_pull_secret(naming.PULL_SECRET):
+    if naming.PULL_SECRET in workspace.pull_secrets():
         return (naming.PULL_SECRET,), False
     if not settings.lookup("NGC_KEY"):
         return (), False
@@ -132,7 +139,7 @@ def artefacts(objects: Objects, access: WorkspaceAccess) -> tuple[Artefact, ...]
 
 def notes(told: Sequence[str], results_dir: str) -> tuple[str, ...]:
     """What a person should know before submitting."""
-    said = [command.SHELL_NOTE, *told]
+    said = [SHELL_NOTE, *told]
     if not results_dir:
         said.append(
             "no shared storage and no bucket: what the job writes goes with its container "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import CapacityError, ValidationError
-from tao_sdk.platforms.lepton.naming import id_of, part, whole
+from tao_sdk.platforms.lepton.naming import id_of, number, part, whole
 
 CPU_PREFERENCE = ("cpu.medium", "cpu.large", "cpu.small")
 _LISTABLE = "deployment"
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
             id=id_of(found),
             gpus=whole(spec.get("accelerator_num")),
             gpu_type=str(spec.get("accelerator_type") or ""),
-            cpus=float(spec.get("cpu") or 0),
+            cpus=number(spec.get("cpu")),
             memory_mb=whole(spec.get("memory_in_mb")),
             gpu_memory_mb=whole(spec.get("accelerator_memory_in_mb")),
             group=str(spec.get("node_group_id") or ""),

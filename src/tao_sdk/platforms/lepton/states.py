@@ -19,8 +19,10 @@ _PENDING = {
     "Restarting": "is being restarted",
     "PendingRetry": "failed, and is tried again",
 }
+_WAITING = ("Queueing", "Starting", "Awaiting", "")
+_REMOVED = ("Stopped", "Deleted", "Archived")
 _STOPPING = ("Stopping", "Deleting", "Terminating")
-_ENDED = ("Completed", "Failed", "Archived", "Stopped", "Deleted")
+_ENDED = ("Completed", "Failed", *_REMOVED)
 _SECONDS_BEFORE = 10_000_000_000  # times above this are no seconds
 
 
@@ -32,6 +34,13 @@ def word_of(job: Job) -> str:
 def has_ended(job: Job) -> bool:
     """Does nothing of it run, and nothing will unless somebody starts it again?"""
     return word_of(job) in _ENDED
+
+
+def has_begun(job: Job) -> bool:
+    """Has a worker of it been started?"""
+    if word_of(job) in _REMOVED:
+        return bool(_count(job, "succeeded") + _count(job, "failed"))
+    return word_of(job) not in _WAITING
 
 
 def is_stopped(job: Job) -> bool:

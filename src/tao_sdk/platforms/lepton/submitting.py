@@ -7,27 +7,36 @@ The order, and what a client that is killed there leaves behind::
     3  create the job            a job
 
 A job is made by one request that is never repeated unless the server has refused it, and found
-again by the name and the token that are in it. A list of jobs may be some seconds behind; so a job
-that is not in it is looked for until LEPTON_SETTLE_SECONDS are over, and then declared never
-submitted. Its secrets are removed, without which it could not start; and should it be seen
-afterwards, whoever sees it removes it.
+again by the name and the token that are in it. Two things keep from saying at once that there is
+none: lists are some seconds behind, LEPTON_SETTLE_SECONDS at most; and the request may be kept on
+its way, nobody knows how long. The server takes equal names, so a name is no fence. Secrets are:
+every job has at least one, and cannot start without. So `settle` goes like this::
+
+    1  look for the job, until it would be in the lists if the server had taken it at once
+    2  remove its secrets: from here on nothing begins that has not begun
+    3  look for it once more, until what had begun before is in the lists
+
+What turns up in 3 and runs was submitted; what cannot start is removed. What turns up even later
+cannot start either, and is removed by whoever sees it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, TaoError
-from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.kept import Kept
 from tao_sdk.platforms.lepton.payload import Objects
+from tao_sdk.platforms.lepton.states import has_begun
+from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.lepton")
 # With these answers the server has done nothing.
@@ -49,17 +58,16 @@ class Submitting:
         """Submit; the job as the server has it then."""
         if objects.makes_pull_secret:
             self.create_pull_secret()
-        if objects.secrets:
-            self.create_secrets(objects.secrets)
         try:
+            self.create_secrets(objects.secrets)
             return self.create_job(objects.job)
         except BackendUnreachableError:
             labels = naming.labels_of(objects.job)
-            tokens = {labels[naming.LABEL_JOB]: labels[naming.LABEL_TOKEN]}
-            found = self._look_for(tokens)
+            sought = JobRef(JobIdentity(labels[naming.LABEL_JOB], labels[naming.LABEL_TOKEN]), {})
+            found = self._look_for([sought], settings.get_seconds("LEPTON_SETTLE_SECONDS"))
             if not found:
                 raise
-            return next(iter(found.values()))
+            return found[sought.job_id]
         except SubmissionRejectedError as refusal:
             self._take_back_after(refusal, [one["name"] for one in objects.secrets])
             raise
@@ -67,33 +75,40 @@ class Submitting:
     # Each step is a method of its own, so that tests can die between any two of them.
 
     def create_pull_secret(self) -> None:
+        """One for all jobs: it may be there already, or another client be faster."""
         name = naming.PULL_SECRET
         spec = {
             "registry_server": _REGISTRY,
             "username": settings.get("DOCKER_USERNAME"),
             "password": settings.lookup("NGC_KEY"),
         }
-        try:
-            with _refusals(f"the pull secret {name}", "image_pull_secret=[] goes without"):
-                body = {"metadata": {"id": name, "name": name}, "spec": spec}
-                self._api.create(naming.PULL_SECRETS, body)
-        except ApiError as error:
-            if not error.conflict:
-                raise
+        body = {"metadata": {"id": name, "name": name}, "spec": spec}
+        with _refusals(f"the pull secret {name}", "image_pull_secret=[] goes without"):
+            try:
+                self._persist(naming.PULL_SECRETS, body, [Secret(spec["password"])])
+            except ApiError as error:
+                if not error.conflict:
+                    raise
 
     def create_secrets(self, secrets: Sequence[Mapping[str, str]]) -> None:
-        """Where the answer is lost they are looked for: there are no others of their names."""
-        names = {one["name"] for one in secrets}
-        for is_last in (False, False, True):
+        """There are no others of their names: where they exist, they are ours."""
+        with _refusals("the secrets of the job"):
+            hide = [Secret(one["value"]) for one in secrets]
+            self._persist(naming.SECRETS, [dict(one) for one in secrets], hide)
+
+    def _persist(self, path: str, body: Any, hide: Sequence[Secret]) -> None:
+        """Make what can be made once only; again, where the answer was lost."""
+        for again in (False, True, True):
             try:
-                with _refusals("the secrets of the job"):
-                    self._api.create(naming.SECRETS, [dict(one) for one in secrets])
+                self._api.create(path, body, hide)
                 return
-            except BackendUnreachableError:
-                if is_last:
+            except BackendUnreachableError as error:
+                lost = error
+            except ApiError as error:
+                if not (again and error.conflict):  # that was us
                     raise
-            if names <= {str(one.get("name")) for one in self._api.get_list(naming.SECRETS)}:
                 return
+        raise lost
 
     def create_job(self, job: Mapping[str, Any]) -> dict[str, Any]:
         with _refusals("the job"):
@@ -105,15 +120,27 @@ class Submitting:
     # ------------------------------------------------------------------ what became of them
 
     def settle(self, jobs: Sequence[JobRef]) -> dict[str, dict[str, Any] | None]:
-        """The jobs as the server has them; None for those that it will never have."""
-        there = self._look_for({job.job_id: job.identity.token for job in jobs})
-        found: dict[str, dict[str, Any] | None] = {**there}
-        for job in jobs:
-            if job.job_id not in found:
+        """The jobs as the server has them; None for those that will never run."""
+        window = settings.get_seconds("LEPTON_SETTLE_SECONDS")
+        sent = max((int(job.native["made_at"]) for job in jobs), default=0)
+        found = self._look_for(jobs, min(window, sent + window - time.time()))
+        # Also one that somebody has kept from starting, and was killed before saying so.
+        doubtful = [
+            job for job in jobs if job.job_id not in found or self._kept.is_fenced(job.job_id)
+        ]
+        for job in doubtful:
+            self._kept.mark_fenced(job.job_id)
+            self.remove_secrets(job.native["secrets"])
+        found |= self._look_for(doubtful, window, has_begun)
+        settled: dict[str, dict[str, Any] | None] = {**found}
+        for job in doubtful:
+            there = found.get(job.job_id)
+            if there is None or not has_begun(there):
                 self._kept.mark_unwanted(job.job_id)
-                self.remove_secrets(job.native["secrets"])
-                found[job.job_id] = None
-        return found
+                settled[job.job_id] = None
+                if there is not None:
+                    self.remove_job(naming.id_of(there))
+        return settled
 
     def remove_secrets(self, names: Sequence[str]) -> None:
         for name in names:
@@ -122,16 +149,28 @@ class Submitting:
     def remove_job(self, server_id: str) -> bool:
         return self._api.delete(naming.below(naming.JOBS, server_id))
 
-    def _look_for(self, tokens: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Those of the jobs that the server has, by our id, as soon as it tells of them."""
-        deadline = time.monotonic() + settings.get_seconds("LEPTON_SETTLE_SECONDS")
+    def _look_for(
+        self,
+        jobs: Sequence[JobRef],
+        seconds: float,
+        enough: Callable[[Mapping[str, Any]], bool] = bool,
+    ) -> dict[str, dict[str, Any]]:
+        """Those of the jobs that the server has, by our id, once `enough` is known of all."""
+        deadline = time.monotonic() + seconds
+        tokens = dict(job.identity for job in jobs)
         found: dict[str, dict[str, Any]] = {}
-        while True:
-            missing = {job_id: tokens[job_id] for job_id in tokens if job_id not in found}
-            found |= self._find(missing)
-            if len(found) == len(tokens) or time.monotonic() >= deadline:
-                return found
-            time.sleep(_SETTLE_PAUSE_SECONDS)
+        while tokens:
+            found |= self._find(tokens)
+            tokens = {
+                one: token
+                for one, token in tokens.items()
+                if one not in found or not enough(found[one])
+            }
+            if time.monotonic() >= deadline:
+                break
+            if tokens:
+                time.sleep(_SETTLE_PAUSE_SECONDS)
+        return found
 
     def _find(self, tokens: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         query = {"job_query_mode": EVERYWHERE}
@@ -162,7 +201,7 @@ def _refusals(what: str, hint: str = "") -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        if error.status not in DEFINITIVE or (error.conflict and hint):
+        if error.status not in DEFINITIVE:
             raise
         told = f"Lepton refuses {what}: {error.message}"
         raise SubmissionRejectedError(f"{told} ({hint})" if hint else told) from error

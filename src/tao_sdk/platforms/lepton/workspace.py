@@ -24,8 +24,13 @@ class Workspace:
         self._api = api
         self._kept: dict[str, tuple[float, Any]] = {}
 
-    def require(self) -> None:
-        """Raise `CredentialError` unless the workspace is there and knows us."""
+    def require(self, *, now: bool = False) -> None:
+        """Raise `CredentialError` unless the workspace is there and knows us.
+
+        `now`: whatever was found out a moment ago.
+        """
+        if now:
+            self._kept.pop("info", None)
         try:
             self._keep("info", lambda: self._api.get(""))
         except ApiError as error:
@@ -63,7 +68,7 @@ class Workspace:
         """Of one node group."""
         for found in self._groups():
             if naming.id_of(found) == group:
-                volumes = naming.part(found, "spec").get("volumes") or ()
+                volumes = naming.listed(naming.part(found, "spec"), "volumes")
                 return [Volume.parse(one) for one in volumes]
         return []
 
@@ -81,9 +86,8 @@ class Workspace:
                 return []
             raise
 
-    def has_pull_secret(self, name: str) -> bool:
-        found = self._api.get_list(naming.PULL_SECRETS)
-        return any(naming.id_of(one) == name for one in found)
+    def pull_secrets(self) -> list[str]:
+        return [naming.id_of(one) for one in self._api.get_list(naming.PULL_SECRETS)]
 
     def _groups(self) -> list[dict[str, Any]]:
         return self._keep("groups", lambda: self._api.get_list(naming.GROUPS))

@@ -1,0 +1,153 @@
+"""Logs of jobs of a played workspace: of any length, followed, gone on with elsewhere."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from lepton_lab import LeptonLab
+
+from lab.lepton import LeptonServer
+from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.lepton import LeptonSDK
+
+LONG = 60.0
+
+
+class TestLogs:
+    def test_far_more_than_a_page(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
+        job = sdk.create_job(**lab.job("seq 1 12345"))
+        assert job.wait(timeout=LONG).status == "Complete"
+        expected = [str(number) for number in range(1, 12346)]
+        assert list(job.logs()) == expected
+        assert sdk.get_job_logs(job.id, tail=7000).splitlines() == expected[-7000:]
+        stream = sdk.stream_logs(job.id, follow=False)
+        head = [next(stream) for _ in range(6001)]
+        rest = list(lab.sdk().stream_logs(job.id, follow=False, cursor=stream.cursor))
+        assert head + rest == expected
+
+    def test_a_running_job_is_followed_by_a_stream(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        job = sdk.create_job(
+            **lab.job(
+                'echo first; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+                'while [ ! -e "$d/go" ]; do sleep 0.05; done; '
+                "for i in $(seq 40); do echo $i; echo; sleep 0.05; done"
+            )
+        )
+        lines: list[str] = []
+        stream = job.logs(follow=True)
+        thread = threading.Thread(target=lambda: lines.extend(stream))
+        thread.start()
+        live = f"/jobs/{job.backend_job_id}/replicas/{server.job_of(job.id).workers[0].id}/log"
+        eventually(lambda: f"GET {live}" in server.calls())
+        asked = server.calls().count("GET /logs")
+        lab.touch_result(job, "go")
+        thread.join(LONG)
+        expected = ["first"] + [text for n in range(1, 41) for text in (str(n), "")]
+        assert lines == expected
+        assert server.calls().count(f"GET {live}") == 1
+        assert server.calls().count("GET /logs") - asked <= 6, "the log comes by the stream"
+
+    def test_a_stream_that_breaks_loses_and_repeats_nothing(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        job = sdk.create_job(
+            **lab.job(
+                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
+                'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
+            )
+        )
+        lines: list[str] = []
+        stream = job.logs(follow=True)
+        thread = threading.Thread(target=lambda: lines.extend(stream))
+        thread.start()
+        worker = server.job_of(job.id).workers[0]
+        eventually(lambda: any(call.endswith("/log") for call in server.calls()))
+        for number in (1, 2, 3):
+            with server.cut():
+                lab.touch_result(job, str(number))
+                eventually(lambda n=number: len(worker.lines) > n)
+            eventually(lambda n=number: f"at {n + 1}" in lines)
+        lab.touch_result(job, "4")
+        thread.join(LONG)
+        assert lines == ["at 1", "at 2", "at 3", "at 4", "end"]
+
+    def test_a_log_followed_by_a_stream_is_gone_on_with_elsewhere(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        job = sdk.create_job(
+            **lab.job(
+                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
+                'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
+            )
+        )
+        stream = sdk.stream_logs(job.id, follow=True)
+        assert next(stream) == "at 1"
+        thread = threading.Thread(
+            target=lambda: eventually(lambda: "/log" in str(server.calls()), LONG)
+        )
+        thread.start()
+        seen = []
+        follower = threading.Thread(target=lambda: seen.append(next(stream)))
+        follower.start()
+        eventually(lambda: any(call.endswith("/log") for call in server.calls()))
+        lab.touch_result(job, "1")
+        follower.join(LONG)
+        thread.join(LONG)
+        assert seen == ["at 2"]
+        cursor = stream.cursor
+        stream.close()
+        for number in (2, 3, 4):
+            lab.touch_result(job, str(number))
+        job.wait(timeout=LONG)
+        rest = list(lab.sdk().stream_logs(job.id, follow=False, cursor=cursor))
+        assert rest == ["at 3", "at 4", "end"]
+
+    @pytest.mark.parametrize("skips", [0, 1])
+    def test_several_workers_are_followed(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer, skips: int
+    ) -> None:
+        """Also where the streams are not the logs that were read: then nobody believes them."""
+        server.faults.live_skips = skips
+        script = (
+            'echo a; echo b; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+            'while [ ! -e "$d/go" ]; do sleep 0.05; done; '
+            'for i in 1 2 3 4 5; do echo "$NODE_RANK says $i"; sleep 0.1; done'
+        )
+        job = sdk.create_job(**lab.job(script), num_nodes=2)
+        lines: list[str] = []
+        stream = job.logs(follow=True)
+        thread = threading.Thread(target=lambda: lines.extend(stream))
+        thread.start()
+        eventually(lambda: sum(call.endswith("/log") for call in server.calls()) >= 2)
+        lab.touch_result(job, "go")
+        thread.join(LONG)
+        for rank in (0, 1):
+            said = [f"{rank} says {number}" for number in range(1, 6)]
+            mine = [line.partition("] ")[2] for line in lines if line.startswith(f"[rank {rank}]")]
+            assert mine == ["a", "b", *said]
+
+    def test_what_is_kept_may_be_behind(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        server.faults.log_lag = 1.5
+        job = sdk.create_job(**lab.job("echo one; echo two"))
+        assert job.wait(timeout=LONG).status == "Complete"
+        assert sdk.get_job_logs(job.id) == "one\ntwo\n"
+
+    def test_records_and_empty_lines(self, sdk: LeptonSDK, lab: LeptonLab) -> None:
+        for script, expected in (
+            ("echo a; echo", "a\n\n"),
+            ("echo", "\n"),
+            ("true", ""),
+            ("printf a", "a\n"),
+            (
+                "echo tao-sdk-result; echo 'tao-sdk-result {}'",
+                "tao-sdk-result\ntao-sdk-result {}\n",
+            ),
+        ):
+            job = sdk.create_job(**lab.job(script))
+            job.wait(timeout=LONG)
+            assert sdk.get_job_logs(job.id) == expected
