@@ -18,7 +18,7 @@ from tao_sdk.cli.session import Session, json_option, pass_session
         ("tao-sdk preflight -p slurm --path train=/lustre/train", "cluster and data"),
         ("tao-sdk preflight -p docker --image IMAGE --gpus 2", "daemon and GPUs"),
         ("tao-sdk preflight -p k8s --path train=s3://bucket/x", "rights and bucket"),
-        ("tao-sdk preflight -p lepton --gpus 4 -o dedicated_node_group=main", "a place there"),
+        ("tao-sdk preflight -p lepton -o resource_shape=gpu.h100", "a place there"),
         ("tao-sdk preflight -p slurm --json | jq '.ok'", "for programs"),
     )
 )

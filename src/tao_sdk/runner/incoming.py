@@ -60,7 +60,7 @@ class Shared(NamedTuple):
     ending: threading.Event
     folders: dict[str, set[str]]
     """What is in those that were made, or found, so far."""
-    verify: str
+    proof: str
     """Which large files are hashed: "full" (all), "pieces" (as few as possible); "" decides."""
 
 
@@ -69,7 +69,7 @@ class Incoming:
 
     def __init__(self, file: RemoteFile, target: str, shared: Shared) -> None:
         self._file, self._target, self._size = file, target, file.size
-        self._client, self._progress, self._stop, self._folders, self._verify = shared
+        self._client, self._progress, self._stop, self._folders, self._proof = shared
         self._checksum = file.checksum
         self._partial: PartialFile | None = None
         self._sent: Sent | None = None
@@ -342,12 +342,14 @@ class InPieces(Incoming):
         self._partial = partial
         self._have = partial.resume(self._size, PIECE, bool(self._checksum))
         is_doubtful = partial.has_unproved or self._checksum != f"md5:{tag}"
-        verify = self._verify or ("" if self._file.request().url.startswith(_PROTECTED) else "full")
-        if is_doubtful or verify == "full":
+        if is_doubtful or self._proof == "full" or not (self._proof or self._is_protected()):
             self._is_hashed = bool(self._checksum)
         else:
             self._right_tag = tag
         self._progress.add(self._arrived())
+
+    def _is_protected(self) -> bool:
+        return self._file.request().url.startswith(_PROTECTED)
 
     def _arrived(self) -> int:
         return sum(map(self._length_of, self._have))

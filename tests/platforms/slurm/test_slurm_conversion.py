@@ -270,7 +270,7 @@ def _in_background(what: object) -> threading.Thread:
     return thread
 
 
-def test_a_submitter_that_died_is_taken_over_by_one_of_many(lab: ConversionLab) -> None:
+def _record_of_a_dead_submitter(lab: ConversionLab) -> Path:
     """It made the record, and was gone before it had submitted anything."""
     record = lab.cache / ".converting" / lab.file_of(_BUSYBOX).name
     record.mkdir(parents=True)
@@ -279,6 +279,26 @@ def test_a_submitter_that_died_is_taken_over_by_one_of_many(lab: ConversionLab) 
     (record / "owner").write_text(f"{os.uname().nodename} {gone.pid} 1 deadbeef\n")
     for path in (lab.cache, record.parent, record, record / "owner"):
         shutil.chown(path, lab.slurm.user)
+    return record
+
+
+def test_a_submitter_that_ends_while_it_is_looked_at_is_not_taken_over(lab: ConversionLab) -> None:
+    """Its conversion was submitted, and over, between two looks: nothing is converted twice."""
+    record = _record_of_a_dead_submitter(lab)
+    with lab.sdk() as sdk, ThreadPoolExecutor(1) as pool:
+        plan = sdk.plan(image=_BUSYBOX, command="true", gpu_count=0)
+        os.mkfifo(record / "job")
+        shutil.chown(record / "job", lab.slurm.user)
+        had = pool.submit(sdk.backend.images.have, plan)
+        # It is read now, and says nothing yet.
+        with open(record / "job", "w", encoding="utf-8"):
+            lab.file_of(_BUSYBOX).write_bytes(b"hsqs, and so on")
+        assert had.result(60) == ""
+    assert lab.conversions() == []
+
+
+def test_a_submitter_that_died_is_taken_over_by_one_of_many(lab: ConversionLab) -> None:
+    record = _record_of_a_dead_submitter(lab)
     with lab.sdk() as sdk:
         images = sdk.backend.images
         plans = [sdk.plan(image=_BUSYBOX, command="true", gpu_count=0) for _ in range(5)]

@@ -70,7 +70,8 @@ class Aftermath:
     def finish(self) -> None:
         """Wait until everything is done."""
         worker = self._worker
-        if worker is not None:
+        # The worker itself may be the one that finds a client that nobody uses any more.
+        if worker is not None and worker is not threading.current_thread():
             worker.join()
 
     def close(self) -> None:

@@ -64,6 +64,10 @@ elif [ -n "$generation" ]; then
   if [ -n "$job" ]; then echo "$job" > "$lock/job"; begun_elsewhere; fi
   if [ "$host" = "$(uname -n)" ]; then [ ! -d "/proc/$pid" ]; else [ $(($(date +%s) - since)) -gt 120 ]; fi \
     || begun_elsewhere
+  # Before it was gone it may have submitted after all, and all may be over.
+  ls "$folder" >/dev/null; leave_if_ready
+  dead=$generation; read_record "$lock"
+  [ "$generation" = "$dead" ] && [ -z "$job" ] || begun_elsewhere
 fi
 
 [ -z "$generation" ] || mv -T "$lock" "$work/over.$generation" 2>/dev/null || begun_elsewhere
