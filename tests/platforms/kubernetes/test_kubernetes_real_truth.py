@@ -154,6 +154,7 @@ class TestNotTold:
     ) -> None:
         """403, and back: who waits is told the end all the same."""
         job, pod = started(sdk, played)
+        eventually(lambda: job.status == "Running")  # what was seen last is what is kept
         with ThreadPoolExecutor() as threads:
             waiting = threads.submit(job.wait, timeout=LONG)
             roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{played.name}/rolebindings"
