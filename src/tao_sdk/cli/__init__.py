@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Log lines and file names may hold anything; a character that the terminal lacks is no error.
     # (Typed as TextIO; what Python puts there can be reconfigured.)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # text
     session = Session()
     try:
         return _run(session, words)

@@ -128,7 +128,7 @@ class Wizard:
             for root in roots_to_ask(self._plan.facts):
                 self._root(root, required=question.required)
             for token in open_file_names(self._plan.facts):
-                ask(token, lambda answer, token=token: self._set(file_names={token: answer}))  # type: ignore[misc]
+                ask(token, lambda answer, token=token: self._set(file_names={token: answer}))  # type: ignore[misc]  # bound now
         elif mode == "B":
             for key in askable_keys(self._plan.facts):
                 self._key(key, required=question.required)

@@ -86,7 +86,7 @@ class Submitter:
             return self._settle_each(plans, error), []
         except BaseException as interrupt:
             # As in `_start`; several jobs, so the first one stands for all.
-            interrupt.tao_job_id = plans[0].job_id  # type: ignore[attr-defined]
+            interrupt.tao_job_id = plans[0].job_id  # type: ignore[attr-defined]  # a note on it
             settled = [self._settled_after(interrupt, plan) for plan in plans]
             interrupt.tao_launch_uncertain = not all(settled)  # type: ignore[attr-defined]
             raise
@@ -139,8 +139,8 @@ class Submitter:
         except BaseException as interrupt:
             # Ctrl-C between here and the platform: tell the caller which job it was about. The
             # attributes are the contract's; no exception type declares them.
-            interrupt.tao_job_id = plan.job_id  # type: ignore[attr-defined]
-            interrupt.tao_launch_uncertain = not self._settled_after(interrupt, plan)  # type: ignore[attr-defined]
+            interrupt.tao_job_id = plan.job_id  # type: ignore[attr-defined]  # a note on it
+            interrupt.tao_launch_uncertain = not self._settled_after(interrupt, plan)  # type: ignore[attr-defined]  # a note on it
             raise
         return self._record(plan.job_id, submission)
 

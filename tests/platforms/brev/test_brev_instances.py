@@ -127,7 +127,7 @@ def test_ctrl_c_while_it_is_waited_for(lab: BrevLab, monkeypatch: pytest.MonkeyP
     sdk = lab.sdk()
     with pytest.raises(KeyboardInterrupt) as caught:
         sdk.create_job(**new("true"))
-    assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]
+    assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]  # a note on it
     assert made(lab) == set()
     [job] = sdk.list_jobs()
     status = sdk.get_job_status(job.id)

@@ -68,7 +68,7 @@ class TestLateCreate:
             remove(names)
             server.state.add(json.loads(plan.artefacts[1].text))
 
-        sdk._lepton._submitting.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]
+        sdk._lepton._submitting.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]  # plays the wire
         server.faults.refuse_next = [("POST /jobs", 500)]
         with pytest.raises(BackendUnreachableError):
             sdk.submit(plan)

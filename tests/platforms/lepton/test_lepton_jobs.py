@@ -520,7 +520,7 @@ class TestWhatThereIs:
                 path = "/jobs/none-such"
             return real(path, **query)
 
-        sdk._lepton.transport.get = behind  # type: ignore[method-assign]
+        sdk._lepton.transport.get = behind  # type: ignore[method-assign]  # plays the wire
         assert sdk.check_path("lepton-volume://lustre/team")
         assert all(job.archived for job in server.state.jobs.values())
 

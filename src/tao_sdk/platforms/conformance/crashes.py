@@ -48,7 +48,7 @@ def die_at(sdk: PlatformSDK, step: str) -> None:
     elif step == "after the row":
         around(sdk.store, "begin_submissions", before=False)
     elif step == "at the first call of submit":
-        sdk.backend.transport.calls.record = die  # type: ignore[method-assign]
+        sdk.backend.transport.calls.record = die  # type: ignore[method-assign]  # dies there
     elif step == "after submit":
         around(sdk.backend, "submit", before=False)
     elif step == "before the confirmation":
@@ -99,10 +99,10 @@ class TestKilledClient:
             real(plan)
             raise KeyboardInterrupt
 
-        sdk.backend.submit = interrupted  # type: ignore[method-assign]
+        sdk.backend.submit = interrupted  # type: ignore[method-assign]  # dies there
         with pytest.raises(KeyboardInterrupt) as caught:
             sdk.create_job(**lab.counted_job("true"))
-        job_id = caught.value.tao_job_id  # type: ignore[attr-defined]
+        job_id = caught.value.tao_job_id  # type: ignore[attr-defined]  # a note on it
         assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]
         assert lab.sdk().wait(job_id, timeout=60).status == "Complete"
         assert lab.starts_of(job_id) == 1

@@ -104,7 +104,7 @@ def _check_node(node: Mapping[str, Any], file: str, key: str) -> Iterator[Findin
     if kind is not None and kind not in TYPES:
         yield problem(file, _join(key, "type"), f"{kind!r} is no type that we know")
     low, high = node.get("minimum"), node.get("maximum")
-    if _number(low) and _number(high) and low > high:  # type: ignore[operator]
+    if _number(low) and _number(high) and low > high:  # type: ignore[operator]  # both numbers
         yield problem(file, _join(key, "minimum"), f"{low} is above the maximum {high}")
     allowed = node.get("enum")
     if allowed is not None and not allowed:
