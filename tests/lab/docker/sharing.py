@@ -41,7 +41,7 @@ def shared_engine() -> Iterator[Engine]:
                 (engine.folder / "pid").unlink(missing_ok=True)
                 engine.start()
                 _start_guard(engine)
-            elif is_first:
+            if is_first:
                 engine.remove_all()  # what a killed run left
             images.provide(engine)
         yield engine
