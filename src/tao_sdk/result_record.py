@@ -18,18 +18,20 @@ RECORD_VERSION = 1
 # (TAO_GROUP_SIGNALS). Elsewhere the shim alone gets the signal, as process 1 of a container does,
 # and must pass it on, so the command runs in the background: a signal then interrupts `wait`, the
 # trap passes it on, and `wait` is repeated for the command's own code (127 or -1 only mean that the
-# shell had handed the code out before). The trap stands before the command starts; a signal that
-# comes in between is passed on as soon as there is someone to pass it to. `3<&0` keeps the job's
-# input: a background command would read /dev/null. On SLURM a SIGTERM also ends the step, and its
-# output is lost. So there the shim is asked by SIGURG, which nobody else minds, to stop its process
-# group (TAO_GROUP_SIGNALS=urg). Where Slurm tracks processes by control groups it signals none but
-# the shim: a SIGTERM is passed on to the group as well (TAO_GROUP_SIGNALS=task); once, because a
-# second one means "at once" to many programs. The record is written to a temporary name and
-# renamed: it is whole or absent. A command that writes a richer record itself, as the runner does,
-# leaves it under the name TAO_RUNNER_RECORD.<its exit code>. It is taken if that is how the command
-# ended: one that was killed later is not believed. What a killed attempt left under such names (in
-# a container the number of the shim is always 1) is removed before. The names of its variables are
-# such that no job has them: a variable that the job finds set would change with ours.
+# shell had handed the code out before). A signal that comes just before the `wait` interrupts it in
+# some shells although its trap has run: then the command is still there, and is waited for again.
+# The trap stands before the command starts; a signal that comes in between is passed on as soon as
+# there is someone to pass it to. `3<&0` keeps the job's input: a background command would read
+# /dev/null. On SLURM a SIGTERM also ends the step, and its output is lost. So there the shim is
+# asked by SIGURG, which nobody else minds, to stop its process group (TAO_GROUP_SIGNALS=urg). Where
+# Slurm tracks processes by control groups it signals none but the shim: a SIGTERM is passed on to
+# the group as well (TAO_GROUP_SIGNALS=task); once, because a second one means "at once" to many
+# programs. The record is written to a temporary name and renamed: it is whole or absent. A command
+# that writes a richer record itself, as the runner does, leaves it under the name
+# TAO_RUNNER_RECORD.<its exit code>. It is taken if that is how the command ended: one that was
+# killed later is not believed. What a killed attempt left under such names (in a container the
+# number of the shim is always 1) is removed before. The names of its variables are such that no job
+# has them: a variable that the job finds set would change with ours.
 SHIM = (
     'tao_d="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
     'tao_r="${NODE_RANK:-0}"; case "$tao_r" in *[!0-9]*) tao_r=0;; esac; '
@@ -46,7 +48,8 @@ SHIM = (
     '[ "$tao_n" = 0 ] || kill -TERM "$tao_p" 2>/dev/null; '
     'while :; do tao_n=0; wait "$tao_p"; tao_c=$?; '
     'case "$tao_c" in 127|-1) tao_c=${tao_k:-$tao_c};; esac; '
-    '[ "$tao_n" = 1 ] || break; tao_k=$tao_c; done; fi; '
+    '[ "$tao_n" = 1 ] || { [ "$tao_c" -gt 128 ] && kill -0 "$tao_p" 2>/dev/null; } || break; '
+    "tao_k=$tao_c; done; fi; "
     'if [ -n "$tao_d" ] && mkdir -p "$tao_d"; then '
     '{ [ -f "$tao_f.$$.$tao_c" ] && mv -f "$tao_f.$$.$tao_c" "$tao_f"; } || { printf '
     """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""
