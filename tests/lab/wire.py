@@ -105,6 +105,7 @@ class WireServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a head and a body are two writes
     wire: WireServer
 
     def _serve(self) -> None:

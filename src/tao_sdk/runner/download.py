@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .errors import RunnerError
 from .http import Client
 from .incoming import PIECE, Incoming, InPieces, Shared, piece_count
-from .parallel import run_all
+from .parallel import FEW, run_all
 
 if TYPE_CHECKING:
     from .http import Patience
@@ -34,6 +34,7 @@ def download_all(
     progress: Progress,
     *,
     threads: int,
+    first_threads: int = FEW,
     patience: Patience | None = None,
 ) -> None:
     """Bring every file to its absolute path. Raises the first failure, naming its URI.
@@ -50,7 +51,7 @@ def download_all(
     ordered = sorted(pairs, key=lambda pair: -pair[0].size)
     count = sum(piece_count(file.size) if file.size > LARGE else 1 for file, _ in pairs)
     try:
-        run_all(_tasks(ordered, shared), min(threads, count), stop)
+        run_all(_tasks(ordered, shared), min(threads, count), stop, first_threads)
     finally:
         client.close()
 

@@ -13,7 +13,6 @@ because no connection protected them there, and with TAO_VERIFY=full. Other chec
 from __future__ import annotations
 
 import binascii
-import contextlib
 import errno
 import os
 import threading
@@ -88,9 +87,7 @@ class Incoming:
     def _begin(self) -> Rest | None:
         if self._is_here():
             return None
-        # Whatever is wrong with the connection, the attempt that follows has the patience for it.
-        with contextlib.suppress(PassingError):
-            self._sent = self._client.begin(self._file.request())
+        self._sent = self._client.send_ahead(self._file.request())
         return lambda: self._tell_failures(self._finish)
 
     def _tell_failures(self, step: Callable[[], T]) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -54,6 +55,8 @@ class MemoryFinder:
 
 def start(payload: str, packages: str, modules: str, *folded: str) -> None:
     """Run a payload (JSON). Of packages, and of all modules, there are names; then sources."""
+    # There is little that only a collection finds, and looking for it takes its time.
+    gc.set_threshold(99_999)
     names = [f"{PACKAGE}.{name}" for name in modules.split()]
     folders = [PACKAGE, *(f"{PACKAGE}.{name}" for name in packages.split())]
     sources = dict(zip([PACKAGE, *names], ["", *folded]))

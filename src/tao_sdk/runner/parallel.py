@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     Rest = Callable[[], None]
     Task = Callable[[], Rest | None]
 
-_FEW = 3
+FEW = 3
 _LOOK_SECONDS = 0.02
-_BUSY = 0.6
+_BUSY = 0.3
 
 
 class Progress(Protocol):
@@ -26,13 +26,13 @@ class Progress(Protocol):
     def file_done(self) -> None: ...
 
 
-def run_all(tasks: Iterable[Task], most: int, stop: threading.Event) -> None:
+def run_all(tasks: Iterable[Task], most: int, stop: threading.Event, first: int = FEW) -> None:
     """Do all tasks, `most` at once. The first failure sets `stop`, ends the others, and is raised.
 
     A task that has to wait for an answer may return the rest of itself, which is called later: the
     thread begins others meanwhile. Threads get into each other's way, so there are few of them
-    while they keep a processor busy, and more where they do not; of those that can begin others,
-    a third as many as may be under way (each has some answers to wait for).
+    (`first` to begin with) while they keep a processor busy, and more where they do not; of those
+    that can begin others, a third as many as may be under way (each has some answers to wait for).
     """
     waiting, lock = iter(tasks), threading.Lock()
     workers: list[threading.Thread] = []
@@ -49,7 +49,7 @@ def run_all(tasks: Iterable[Task], most: int, stop: threading.Event) -> None:
                 rest = task() if task else None
                 if rest:
                     begun.append(rest)
-                    limit = most // _FEW
+                    limit = most // FEW
                 elif not task and not begun:
                     return
                 if begun and (not task or len(begun) * len(workers) >= most):
@@ -66,7 +66,7 @@ def run_all(tasks: Iterable[Task], most: int, stop: threading.Event) -> None:
             worker.start()
 
     try:
-        add_threads(_FEW)
+        add_threads(first)
         for worker in workers:  # which become more on the way
             while worker.is_alive():
                 began, used = time.monotonic(), time.process_time()

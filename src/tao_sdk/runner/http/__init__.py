@@ -114,6 +114,13 @@ class Client:
         head = _head(request.method, target, origin, headers)
         return self._dispatch(request, body, origin, head)
 
+    def send_ahead(self, request: Request, body: Body | None = None) -> Sent | None:
+        """Send a request; whatever is wrong with the connection, who asks for the answer sees."""
+        try:
+            return self.begin(request, body)
+        except PassingError:
+            return None
+
     def _dispatch(self, request: Request, body: Body, origin: Origin, head: bytes) -> Sent:
         try:
             connection, is_new = self._idle[origin].pop(), False

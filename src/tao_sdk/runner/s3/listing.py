@@ -101,9 +101,12 @@ def pages(
     query = {"list-type": "2", "prefix": place.key, "encoding-type": "url", "max-keys": str(most)}
     if delimiter:
         query["delimiter"] = delimiter
-    tokens = {""}
+    tokens, whole = {""}, Place(place.bucket, "")
     while True:
-        answer = store.call("GET", Place(place.bucket, ""), query)
+        sent = store.client.send_ahead(store.request("GET", whole, query))
+        from xml.etree import ElementTree  # noqa: F401 - loaded while the answer is on its way
+
+        answer = store.call("GET", whole, query, sent=sent)
         items, prefixes, token = _parse_page(answer, place.uri)
         yield items, prefixes
         if token is None:

@@ -106,9 +106,10 @@ class Store:
         place: Place,
         query: Mapping[str, str] = _NONE,
         headers: Mapping[str, str] = _NONE,
+        sent: Sent | None = None,
     ) -> Answer:
         """Ask, and raise unless the answer is a success."""
-        answer = self.ask(method, place, query, headers)
+        answer = self.ask(method, place, query, headers, sent=sent)
         if answer.status >= 300 or answer.code:
             raise answer.error(place.uri)
         return answer

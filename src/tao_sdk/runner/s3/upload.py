@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import calendar
-import contextlib
 import os
 import stat
 import threading
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..checksums import blocks_of, new_hash, uses_keys
 from ..errors import RunnerError, TransferError
-from ..http import FilePart, PassingError, Sent
+from ..http import FilePart, Sent
 from ..parallel import run_all
 from .addresses import Place, parse_uri
 from .listing import is_md5
@@ -167,11 +166,9 @@ class _Outgoing:
         try:
             content = self._content = self._read(0, self._size)
             headers = _headers(self._store, {}, content)
-            # Whatever is wrong with the connection, `work` has the patience for it.
-            with contextlib.suppress(PassingError):
-                request = self._store.request("PUT", self._place, {}, headers, b"", content.sha256)
-                sent = self._store.client.begin(request, content.body)
-                self._content = content._replace(sent=sent)
+            request = self._store.request("PUT", self._place, {}, headers, b"", content.sha256)
+            sent = self._store.client.send_ahead(request, content.body)
+            self._content = content._replace(sent=sent)
         except (RunnerError, OSError) as error:
             self._failure = str(error)
         return partial(self.work, 0)
