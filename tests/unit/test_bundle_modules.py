@@ -50,7 +50,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
     ),
     "passthrough with results": (
         {"command": "true", "outputs": ["/out"]},
-        {"arguments", "long_command", "resuming", "spec_writer", "stage", "variables"},
+        {"arguments", "download", "long_command", "resuming", "spec_writer", "stage", "variables"},
     ),
     "args": (
         {"command": "true", "args": {"x": 1}},
@@ -105,7 +105,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "/mnt/model.pth", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "copies", "long_command", "resuming", "stage", "toml_writer", "variables"},
+        {"arguments", "download", "copies", "long_command", "resuming", "stage", "toml_writer", "variables"},
     ),
     "a checkpoint that only the job knows": (
         {"command": "{config_path}",

@@ -130,8 +130,6 @@ class _Staging:
         self._fetch([task for task in tasks if task.selective], self.stage)
 
     def _fetch(self, tasks: Sequence[StagingTask], stage: Stage) -> None:
-        from .download import download_all
-
         wanted = self._wanted(tasks)
         self._claim(wanted)
         missing = [each for each in wanted if not self._is_there(each)]
@@ -153,6 +151,8 @@ class _Staging:
                 stage.expect(nbytes, len(each.listing.files), each.task.uri)
             # Several inputs may want the same file in the same place.
             pairs = {target: file for each in missing for file, target in each.pairs}
+            from .download import download_all
+
             files = [(file, target) for target, file in pairs.items()]
             threads = self._context.threads
             # Only of these the request can be made without asking anybody over a connection.
@@ -271,7 +271,10 @@ class _Staging:
         marker = {
             "digest": wanted.digest,
             "result": result,
-            "files": {target: size_of(target) for _, target in wanted.pairs},
+            "files": {
+                target: size_of(target) if file.size < 0 or target in archives else file.size
+                for file, target in wanted.pairs
+            },
             "archives": archives,
         }
         path = _marker(self._root(wanted.task), wanted.task)

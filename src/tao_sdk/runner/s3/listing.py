@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -104,8 +105,7 @@ def pages(
     tokens, whole = {""}, Place(place.bucket, "")
     while True:
         sent = store.client.send_ahead(store.request("GET", whole, query))
-        from xml.etree import ElementTree  # noqa: F401 - loaded while the answer is on its way
-
+        _load_ahead()
         answer = store.call("GET", whole, query, sent=sent)
         items, prefixes, token = _parse_page(answer, place.uri)
         yield items, prefixes
@@ -115,6 +115,14 @@ def pages(
             raise TransferError(f"{place.uri}: the store's listing does not say how it goes on")
         tokens.add(token)
         query["continuation-token"] = token
+
+
+def _load_ahead() -> None:
+    """While the answer is on its way, load what will be needed when it is here."""
+    from xml.etree import ElementTree  # noqa: F401
+
+    with contextlib.suppress(ImportError):  # it travels with those only who fetch something
+        from .. import download  # noqa: F401
 
 
 def _parse_page(answer: Answer, uri: str) -> tuple[list[Item], list[str], str | None]:
