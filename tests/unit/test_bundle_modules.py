@@ -105,7 +105,8 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"command": "{config_path}",
          "specs": {"resume_training_checkpoint_path": "/mnt/model.pth", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
-        {"arguments", "download", "copies", "long_command", "resuming", "stage", "toml_writer", "variables"},
+        {"arguments", "copies", "download", "long_command", "resuming", "stage", "toml_writer"}
+        | {"variables"},
     ),
     "a checkpoint that only the job knows": (
         {"command": "{config_path}",
