@@ -70,7 +70,7 @@ class Bed:
 
     def wait_until_refused(self, count: int) -> None:
         """Wait until there are so many pods and the scheduler has said that no node takes them."""
-        from lab.slurm.processes import wait_until
+        from lab.processes import wait_until
 
         assert self.namespace is not None
         pods = self.namespace.pods
@@ -88,7 +88,7 @@ class Bed:
 
     def start_pods(self, count: int) -> None:
         """Say of so many pods that they run, and wait until their Jobs know it."""
-        from lab.slurm.processes import wait_until
+        from lab.processes import wait_until
 
         namespace = self.namespace
         assert namespace is not None

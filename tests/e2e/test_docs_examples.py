@@ -29,11 +29,11 @@ import tao_sdk
 from lab.brev import brev_cloud
 from lab.docker import shared_engine
 from lab.docker.images import BUSYBOX
-from lab.docker.packages import cache
 from lab.kubernetes import ADMIN, WITH_NODES, KubernetesLab
 from lab.kubernetes import shared_cluster as shared_kubernetes
 from lab.kubernetes.images import TRAINER
 from lab.lepton import LeptonServer
+from lab.packages import cache
 from lab.slurm import shared_cluster, slurm_lab
 from tao_sdk import settings
 from tao_sdk.job_store import JobStore

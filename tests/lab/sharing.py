@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from lab.docker.packages import cache, locked
+from lab.packages import cache, locked
 
 _TESTS = Path(__file__).parents[1]
 _REMOVE = "remove"

@@ -16,7 +16,7 @@ from typing import Any
 
 from lab.brev import program
 from lab.docker.engine import Engine, discard
-from lab.docker.packages import TIED, find, provide
+from lab.packages import TIED, find, provide
 
 _PACKAGES = ("openssh-server", "openssh-client", "util-linux")
 _GPUS = 2

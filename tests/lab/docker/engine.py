@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.docker.packages import PATH
+from lab.packages import PATH
+from lab.processes import kill, wait_for_end
 
 # An engine that was killed clears away what its hundreds of containers left before it answers.
 _READY_SECONDS = 300
@@ -96,9 +97,8 @@ class Engine:
         """End dockerd and its containerd at once; containers are not asked and go on."""
         inner = self.folder / "exec" / "containerd" / "containerd.pid"
         for pid in (self.pid, int(inner.read_text())):
-            with contextlib.suppress(ProcessLookupError):  # it goes with the other one
-                os.kill(pid, signal.SIGKILL)
-            _wait_for_end(pid)
+            kill(pid)  # or it has gone with the other one
+            wait_for_end(pid)
         # Its number may be taken for a living process where nobody collects the dead.
         inner.unlink()
         for name in ("pid", "docker.sock"):
@@ -111,7 +111,7 @@ class Engine:
         pid = self.pid
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        _wait_for_end(pid)
+        wait_for_end(pid)
 
     def remove_all(self, *filters: str) -> None:
         """Remove containers, running or not."""
@@ -129,20 +129,3 @@ def discard(folder: Path) -> None:
         if place.startswith(f"{folder}/"):
             subprocess.run(["umount", "-l", place], check=False, capture_output=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while _lives(pid):
-        assert time.monotonic() < deadline, f"process {pid} does not end"
-        time.sleep(0.05)
-
-
-def _lives(pid: int) -> bool:
-    """Another test process may have started it, and not have noticed its end yet: a zombie."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.docker.packages import locked
+from lab.packages import locked
 
 if TYPE_CHECKING:
     from lab.docker.engine import Engine

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.docker.packages import TIED, find, provide
+from lab.packages import TIED, find, provide
 
 USER, PASSWORD = "tao", "lab-password"
 # The password above, as `htpasswd -nbB` writes it.

@@ -19,7 +19,7 @@ from pathlib import Path
 from lab import unavailable
 from lab.docker import images
 from lab.docker.engine import Engine, discard
-from lab.docker.packages import cache, locked, provide
+from lab.packages import cache, locked, provide
 
 _PROGRAMS = ("dockerd", "docker", "busybox")
 _PACKAGES = ("docker.io", "containerd", "runc", "iptables", "busybox-static")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.docker.engine import Engine
-from lab.docker.packages import TIED, find, provide
+from lab.packages import TIED, find, provide
 
 _PACKAGES = ("openssh-server", "openssh-client")
 

@@ -7,7 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from lab.slurm.processes import wait_until
+from lab.processes import wait_until
 
 _ROOT = Path("/sys/fs/cgroup")
 _NEEDED = ("memory", "cpu", "cpuset", "pids")

@@ -18,7 +18,7 @@ from lab.kubernetes.api import Api, Object
 from lab.kubernetes.fabric import Fabric
 from lab.kubernetes.layout import Endpoints, Layout
 from lab.kubernetes.variant import KubeVariant
-from lab.slurm.processes import descendants, end_all, kill, lives, start, wait_until
+from lab.processes import descendants, end_all, kill, lives, start, wait_until
 
 ADMIN, ALICE = "admin", "alice"
 """An administrator, and a user who may only do what a namespace lets her."""

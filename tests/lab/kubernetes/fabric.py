@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.docker.packages import find
 from lab.kubernetes.control_plane import API_SERVICE
 from lab.kubernetes.layout import Layout
+from lab.packages import find
 
 _CLUSTERS = 32
 _NAMESPACES = Path("/run/netns")

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from lab.kubernetes.api import Api, Object, RefusedError, name_of
-from lab.slurm.processes import wait_until
+from lab.processes import wait_until
 
 SELECTOR = "lab.tao/namespace"
 """The label by which pods of a namespace find the nodes that were made for it."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.docker.images import BUSYBOX, busybox_root
-from lab.docker.packages import cache, locked
 from lab.docker.python_image import SPEC, python_root, versions
+from lab.packages import cache, locked
 
 PYTHON = "tao-lab/python:1"
 """The same with bash, Python, NumPy and PyYAML."""

@@ -12,7 +12,7 @@ from lab.kubernetes import pki
 from lab.kubernetes.api import Api, Object, RefusedError
 from lab.kubernetes.cluster import ADMIN, ALICE, REGISTRY_PORT, Cluster
 from lab.kubernetes.fake_nodes import SELECTOR, FakeNodes
-from lab.slurm.processes import wait_until
+from lab.processes import wait_until
 
 _ROLES = "/apis/rbac.authorization.k8s.io/v1"
 _VOLUMES = "/api/v1/persistentvolumes"

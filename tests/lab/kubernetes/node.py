@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from lab.docker.packages import find
 from lab.kubernetes import cgroups, images
 from lab.kubernetes.fabric import Fabric
 from lab.kubernetes.layout import Layout
 from lab.kubernetes.variant import KubeVariant
+from lab.packages import find
 
 CNI = Path("/usr/lib/cni")
 _INIT = Path(__file__).parent / "node_init.py"

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from lab import unavailable
-from lab.docker.packages import PATH, cache, locked
+from lab.packages import PATH, cache, locked
 
 CONTROL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet",)

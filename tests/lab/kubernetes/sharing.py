@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab import sharing, unavailable
-from lab.docker.packages import provide
 from lab.kubernetes import cgroups, images, node, programs
 from lab.kubernetes.cluster import Cluster
 from lab.kubernetes.variant import CONTROL_PLANE, KubeVariant
+from lab.packages import provide
 
 _PROGRAMS = ("containerd", "runc", "iptables", "ip", "busybox", "nsenter", str(node.CNI / "bridge"))
 _PACKAGES = (

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lab import unavailable
-from lab.docker.packages import cache, locked
+from lab.packages import cache, locked
 
 VERSION = "0.26.6"
 """The last that has the interface api/v1."""

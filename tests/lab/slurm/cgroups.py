@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from lab.slurm.processes import wait_until
+from lab.processes import wait_until
 
 _ROOT = Path("/sys/fs/cgroup")
 _NEEDED = ("memory", "freezer", "cpuset")

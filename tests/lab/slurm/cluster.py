@@ -17,11 +17,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from lab.docker.engine import discard
-from lab.docker.packages import cache, find, locked
+from lab.packages import cache, find, locked
+from lab.processes import end_all, kill, lives, start, wait_until
 from lab.slurm import cgroups, configuration, images
 from lab.slurm.configuration import CLUSTER, GPUS_PER_NODE, Layout, Ports
 from lab.slurm.database import Database
-from lab.slurm.processes import end_all, kill, lives, start, wait_until
 from lab.slurm.variant import SlurmVariant
 
 USER = "taouser"

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lab.docker.packages import find
+from lab.packages import find
+from lab.processes import lives, start, wait_until
 from lab.slurm.configuration import CLUSTER, DATABASE, DATABASE_PASSWORD, DATABASE_USER
-from lab.slurm.processes import lives, start, wait_until
 
 # Small and quick: nothing here has to survive a crash.
 _OPTIONS = (

@@ -11,8 +11,8 @@ import tarfile
 from pathlib import Path
 
 from lab.docker.images import busybox_root
-from lab.docker.packages import cache, find, locked
 from lab.docker.python_image import python_root, versions
+from lab.packages import cache, find, locked
 from lab.slurm.configuration import Layout
 
 REGISTRY = "registry.lab"

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.processes import wait_until
 from lab.slurm.cluster import USER, Cluster
 from lab.slurm.images import PRIVATE_REGISTRY, REGISTRY_PASSWORD, REGISTRY_USER
 from lab.slurm.login import CommandLog, Login, LoginHost, login
-from lab.slurm.processes import wait_until
 from lab.slurm.variant import LoginVariant
 
 _UP = ("idle", "mixed", "allocated", "completing")

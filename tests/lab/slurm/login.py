@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.docker.packages import TIED, find
-from lab.slurm.processes import descendants, kill, name_of, wait_until
+from lab.packages import TIED, find
+from lab.processes import descendants, kill, name_of, wait_until
 from lab.slurm.variant import LoginVariant
 
 BANNER = "*** This system is for authorised users only. ***"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab import sharing, unavailable
-from lab.docker.packages import cache, find, locked, provide
+from lab.packages import cache, find, locked, provide
 from lab.slurm.cluster import USER, Cluster
 from lab.slurm.variant import SlurmVariant
 

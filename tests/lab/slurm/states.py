@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lab.processes import wait_until
 from lab.slurm.lab import SlurmLab
-from lab.slurm.processes import wait_until
 
 SCRIPTS: Mapping[str, str] = {"COMPLETED": "true", "FAILED": "exit 7"}
 """States that a job's own script makes: the script to submit."""

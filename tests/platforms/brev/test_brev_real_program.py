@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab import unavailable
-from lab.docker.packages import cache
+from lab.packages import cache
 from tao_sdk.platforms.brev.answers import parse_flags, parse_version
 from tao_sdk.platforms.brev.cli import OLDEST
 

@@ -27,7 +27,7 @@ from lab.kubernetes import (
     private_cluster,
 )
 from lab.kubernetes.images import PRIVATE, PYTHON, TRAINER
-from lab.slurm.processes import members, wait_until
+from lab.processes import members, wait_until
 
 _TESTS = Path(__file__).parents[2]
 _FINISHED = ("Complete", "Failed")

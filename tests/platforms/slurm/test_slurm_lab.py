@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.processes import wait_until
 from lab.slurm import (
     LoginVariant,
     SlurmLab,
@@ -23,7 +24,6 @@ from lab.slurm import (
     states,
 )
 from lab.slurm.login import BANNER, COMPLAINT, NOISE
-from lab.slurm.processes import wait_until
 
 _TESTS = Path(__file__).parents[2]
 _BARE = SlurmVariant(accounting=False, pyxis=False, enroot=False, enforce_part_limits=False)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab.docker.packages import PATH, find
+from lab.packages import PATH, find
 
 _MARK = "TAO_LAB_CLUSTER"
 
@@ -80,6 +80,10 @@ def lives(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def wait_for_end(pid: int) -> None:
+    wait_until(lambda: not lives(pid), f"process {pid} does not end")
 
 
 def wait_until(condition: Callable[[], object], message: str, seconds: float = 60) -> None:
