@@ -2,7 +2,8 @@
 
 `python -m lab.sharing MODULE FOLDER [remove]` is that guard; the module has the function
 `cluster_in`, by which a cluster can be ended whoever started it. Users hold a shared lock on a file
-of the folder that says where the cluster is; the kernel drops the lock with them.
+of the folder that says where the cluster is; the kernel drops the lock with them. `used`,
+`start_guard` and `guard` are the same for whatever else is shared through a folder.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Protocol, TypeVar
 from lab.packages import cache, locked
 
 _TESTS = Path(__file__).parents[1]
-_REMOVE = "remove"
+REMOVE = "remove"
+"""Tells a guard that the folder goes with what is in it."""
 
 
 class Startable(Protocol):
@@ -43,7 +45,7 @@ def shared(module: str, label: str, make: Callable[[Path], Cluster]) -> Iterator
     kind = _kind(module)
     folder = cache() / kind / label
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _used(_Place(module, folder), make) as cluster:
+    with _cluster(_Place(module, folder), make) as cluster:
         yield cluster
 
 
@@ -52,7 +54,7 @@ def private(module: str, make: Callable[[Path], Cluster]) -> Iterator[Cluster]:
     """A cluster for one test, which may do with it what it likes."""
     folder = Path(tempfile.mkdtemp(prefix=f"tao-{_kind(module)}-private-"))
     try:
-        with _used(_Place(module, folder), make, _REMOVE) as cluster:
+        with _cluster(_Place(module, folder), make, REMOVE) as cluster:
             yield cluster
     finally:
         shutil.rmtree(folder)
@@ -64,11 +66,7 @@ class _Place:
     def __init__(self, module: str, folder: Path) -> None:
         self.module = module
         self.folder = folder
-        self.start_lock = folder / "start.lock"
         self._record = folder / "cluster"
-
-    def open_users(self) -> int:
-        return os.open(self.folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
 
     def found(self) -> Path:
         """Where the cluster is."""
@@ -92,28 +90,75 @@ class _Place:
 
 
 @contextlib.contextmanager
-def _used(place: _Place, make: Callable[[Path], Cluster], *guard: str) -> Iterator[Cluster]:
+def _cluster(place: _Place, make: Callable[[Path], Cluster], *words: str) -> Iterator[Cluster]:
     """Be a user of the cluster."""
-    users = place.open_users()
+
+    def begin(is_first: bool) -> None:
+        if is_first:
+            place.end()
+            cluster = make(place.new())
+            start_guard("lab.sharing", place.module, str(place.folder), *words)
+            cluster.up()
+
+    with used(place.folder, begin, place.end):
+        yield make(place.found())
+
+
+@contextlib.contextmanager
+def used(folder: Path, begin: Callable[[bool], None], end: Callable[[], None]) -> Iterator[None]:
+    """Be a user of what is in the folder: the last one ends it.
+
+    What `begin` is told is whether we are the first one. Nobody else begins or ends meanwhile.
+    """
+    users = _open_users(folder)
     try:
-        with locked(place.start_lock):
+        with locked(_start_lock(folder)):
             is_first = _is_unused(users)
             fcntl.flock(users, fcntl.LOCK_SH)
-            if is_first:
-                place.end()
-                cluster = make(place.new())
-                _start_guard(place, *guard)
-                cluster.up()
-        yield make(place.found())
+            begin(is_first)
+        yield
     finally:
-        with locked(place.start_lock):
+        with locked(_start_lock(folder)):
             if _is_unused(users):
-                place.end()
+                end()
             os.close(users)  # still under the lock: the next may be the last
 
 
+def start_guard(module: str, *words: str) -> None:
+    """Start the guard that this module is as a program; it outlives us."""
+    subprocess.Popen(
+        [sys.executable, "-m", module, *words],
+        cwd=_TESTS,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def guard(folder: Path, is_there: Callable[[], bool], end: Callable[[], None]) -> None:
+    """Wait until what is in the folder is no longer there, or has no users: then end it."""
+    with contextlib.suppress(FileNotFoundError):  # its users have removed it
+        users = _open_users(folder)
+        while is_there():
+            with locked(_start_lock(folder)):
+                if is_there() and _is_unused(users):
+                    end()
+                    os.close(users)  # still under the lock: the next user is the first one
+                    return
+            time.sleep(1)
+
+
+def _open_users(folder: Path) -> int:
+    return os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _start_lock(folder: Path) -> Path:
+    return folder / "start.lock"
+
+
 def _is_unused(users: int) -> bool:
-    """Does nobody else use the cluster? Changes our own lock."""
+    """Does nobody else use it? Changes our own lock."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -126,29 +171,16 @@ def _kind(module: str) -> str:
     return module.split(".")[1]
 
 
-def _start_guard(place: _Place, *words: str) -> None:
-    subprocess.Popen(
-        [sys.executable, "-m", "lab.sharing", place.module, str(place.folder), *words],
-        cwd=_TESTS,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _guard_cluster(place: _Place, *, remove: bool) -> None:
+    def end() -> None:
+        place.end()
+        if remove:
+            shutil.rmtree(place.folder)
 
-
-def _guard(place: _Place, *, remove: bool) -> None:
-    with contextlib.suppress(FileNotFoundError):  # its users have removed it
-        users = place.open_users()
+    with contextlib.suppress(FileNotFoundError):  # its users have ended it
         cluster = place.found()
-        while place.holds(cluster):
-            with locked(place.start_lock):
-                if place.holds(cluster) and _is_unused(users):
-                    place.end()
-                    if remove:
-                        shutil.rmtree(place.folder)
-            time.sleep(1)
+        guard(place.folder, lambda: place.holds(cluster), end)
 
 
 if __name__ == "__main__":
-    _guard(_Place(sys.argv[1], Path(sys.argv[2])), remove=_REMOVE in sys.argv[3:])
+    _guard_cluster(_Place(sys.argv[1], Path(sys.argv[2])), remove=REMOVE in sys.argv[3:])
