@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import unavailable
+from lab.ports import free_port
 from tao_sdk.runner.http import Patience
 from tao_sdk.runner.s3 import S3
 from tao_sdk.runner.s3.store import Store
@@ -93,7 +94,7 @@ def server_url(kind: str) -> str:
     if importlib.util.find_spec("boto3") is None:
         unavailable("s3", "boto3 is not installed", _INSTALL)
     folder = tempfile.mkdtemp(prefix="tao-lab-s3-")
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         _command(kind, folder, port),
         stdout=subprocess.DEVNULL,
@@ -131,13 +132,6 @@ def _end(process: subprocess.Popen[bytes], folder: str) -> None:
     process.terminate()
     process.wait()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _boto_client(url: str) -> Any:

@@ -20,7 +20,7 @@ from launches import (
 )
 
 from lab.slurm import SlurmLab
-from lab.slurm.login import make_key
+from lab.sshd import make_key
 
 
 class SlurmLaunch(Launch):

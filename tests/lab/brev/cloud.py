@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from lab.brev import program
 from lab.docker.engine import Engine, discard
-from lab.packages import TIED, find, provide
+from lab.packages import provide
+from lab.sshd import PACKAGES, sshd
 
-_PACKAGES = ("openssh-server", "openssh-client", "util-linux")
+_PACKAGES = (*PACKAGES, "util-linux")
 _GPUS = 2
 
 
@@ -116,63 +116,33 @@ def brev_cloud(engine: Engine) -> Iterator[BrevCloud]:
     folder = Path(tempfile.mkdtemp(prefix="tao-brev-"))
     for name in ("instances", "machines", "ssh", "bin", "tools"):
         (folder / name).mkdir(mode=0o700)
-    port = _free_port()
-    server = _sshd(folder / "ssh", port)
     cloud = BrevCloud(folder, engine)
     try:
-        cloud.configure(docker=engine.url, port=port)
-        _write_program(
-            folder / "bin" / "brev",
-            f'exec {sys.executable} -S -E {program.__file__} {folder} "$@"',
-        )
-        _write_program(folder / "tools" / "nvidia-smi", f"seq 0 {_GPUS - 1}")
-        _wait_for_port(port, server)
-        yield cloud
+        with _sshd(folder / "ssh") as port:
+            cloud.configure(docker=engine.url, port=port)
+            _write_program(
+                folder / "bin" / "brev",
+                f'exec {sys.executable} -S -E {program.__file__} {folder} "$@"',
+            )
+            _write_program(folder / "tools" / "nvidia-smi", f"seq 0 {_GPUS - 1}")
+            try:
+                yield cloud
+            finally:
+                cloud.close()
     finally:
-        cloud.close()
-        server.terminate()
-        server.wait(timeout=30)
         discard(folder)
 
 
-def _sshd(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host")]
-    subprocess.run(words, check=True, timeout=30)
-    Path("/run/sshd").mkdir(exist_ok=True)
+def _sshd(folder: Path) -> AbstractContextManager[int]:
     (folder / "authorized").touch(mode=0o600)
     (folder / "config").touch(mode=0o600)
-    (folder / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\n"
-        f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\n"
-        "PermitRootLogin yes\nMaxStartups 200\nMaxSessions 100\nUseDNS no\n"
-        "Subsystem sftp /usr/lib/openssh/sftp-server\n"
-    )
-    host_key = (folder / "host.pub").read_text().split()
-    (folder / "known_hosts").write_text(f"tao-lab {host_key[0]} {host_key[1]}\n")
-    return subprocess.Popen(
-        [*TIED, find("sshd"), "-D", "-e", "-f", str(folder / "sshd_config")],
-        stderr=(folder / "sshd.log").open("wb"),
+    return sshd(
+        folder,
+        *("PermitRootLogin yes", "MaxStartups 200", "UseDNS no"),
+        "Subsystem sftp /usr/lib/openssh/sftp-server",
     )
 
 
 def _write_program(path: Path, line: str) -> None:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
-def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert server.poll() is None, "sshd ended"
-            assert time.monotonic() < deadline, "sshd does not answer"
-            time.sleep(0.02)
-        else:
-            return

@@ -13,6 +13,7 @@ from pathlib import Path
 from lab.packages import TIED, find
 from lab.processes import descendants, kill, name_of, wait_until
 from lab.slurm.variant import LoginVariant
+from lab.sshd import make_key
 
 BANNER = "*** This system is for authorised users only. ***"
 NOISE = "Loading modules: gcc/12.2 cuda/12.4 openmpi/4.1"
@@ -178,8 +179,3 @@ def login(
         finally:
             for host in opened.hosts:
                 host.stop()
-
-
-def make_key(path: Path) -> None:
-    words = [find("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
-    subprocess.run(words, check=True, capture_output=True, timeout=30)
