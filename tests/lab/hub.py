@@ -11,10 +11,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from urllib.parse import parse_qs, quote
 
-from lab.wire import Call, Reply, Storage, WireServer
+from lab.wire import Call, Registry, Reply
 
 LFS_FROM = 1000
 """Files of so many bytes and more are kept by LFS."""
@@ -44,7 +43,7 @@ def git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324
 
 
-class Hub:
+class Hub(Registry):
     """A Hub and its storage host, for the length of a `with`."""
 
     def __init__(self, page_size: int = 1000) -> None:
@@ -53,22 +52,9 @@ class Hub:
         self.licences: set[tuple[str, str]] = set()
         """(token, repository): whose holder accepted which licence."""
         self.repositories: dict[tuple[str, str], Repository] = {}
-        self.storage = Storage()
-        self.server = WireServer(self._answer)
+        self.open()
         self.public_url = self.server.url
         """Where it believes itself to be, which a mirror in front of it does not change."""
-
-    def __enter__(self) -> Hub:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.server.close()
-        self.storage.server.close()
 
     @property
     def url(self) -> str:

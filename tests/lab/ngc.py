@@ -10,9 +10,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 
-from lab.wire import Call, Reply, Storage, WireServer
+from lab.wire import Call, Registry, Reply
 
 
 @dataclass
@@ -22,7 +21,7 @@ class Version:
 
 
 @dataclass
-class Ngc:
+class Ngc(Registry):
     """Registry, authority and storage, for the length of a `with`."""
 
     page_size: int = 1000
@@ -38,20 +37,7 @@ class Ngc:
     """Those that are valid now, and the organisation of each."""
 
     def __post_init__(self) -> None:
-        self.storage = Storage()
-        self.server = WireServer(self._answer)
-
-    def __enter__(self) -> Ngc:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.server.close()
-        self.storage.server.close()
+        self.open()
 
     @property
     def env(self) -> dict[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
@@ -174,6 +176,32 @@ class Storage:
             return Reply(403, b"SignatureDoesNotMatch")
         headers = {"ETag": f'"{_signature(name)}"', "Accept-Ranges": "bytes"}
         return Reply(200, self.blobs[name], headers, ranged=True)
+
+
+Served = TypeVar("Served", bound="Registry")
+
+
+class Registry:
+    """A registry and the host with its files, for the length of a `with`."""
+
+    def open(self) -> None:
+        self.storage = Storage()
+        self.server = WireServer(self._answer)
+
+    def __enter__(self: Served) -> Served:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.close()
+        self.storage.server.close()
+
+    def _answer(self, call: Call) -> Reply:
+        raise NotImplementedError
 
 
 def _signature(name: str) -> str:

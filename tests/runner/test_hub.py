@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.hub import Hub
+from lab.transfers import Tally
 from lab.wire import Fault, Reply
 from tao_sdk.runner import http, signed_address
 from tao_sdk.runner import hub as runner_hub
@@ -27,19 +28,6 @@ FILES = {
     "onnx-old/model.onnx": b"old",
 }
 CANARY = "hf_CANARYcanary1234"
-
-
-class Counts:
-    """Progress as the downloader reports it."""
-
-    def __init__(self) -> None:
-        self.bytes = self.files = 0
-
-    def add(self, nbytes: int) -> None:
-        self.bytes += nbytes
-
-    def file_done(self) -> None:
-        self.files += 1
 
 
 @pytest.fixture
@@ -65,7 +53,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 def download(listing: Listing, folder: Path) -> dict[str, bytes]:
     """Everything that is in the folder after the listing was downloaded into it."""
     pairs = [(file, str(folder / file.path)) for file in listing.files]
-    download_all(pairs, Counts(), threads=4)
+    download_all(pairs, Tally(), threads=4)
     return contents(folder)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.ngc import Ngc
+from lab.transfers import Tally
 from lab.wire import Fault, Reply
 from tao_sdk.runner import ngc as runner_ngc
 from tao_sdk.runner.download import download_all
@@ -28,17 +29,6 @@ PERSONAL = "nvapi-CANARYpersonal"
 CANARY = "CANARY"
 
 
-class Counts:
-    def __init__(self) -> None:
-        self.bytes = self.files = 0
-
-    def add(self, nbytes: int) -> None:
-        self.bytes += nbytes
-
-    def file_done(self) -> None:
-        self.files += 1
-
-
 @pytest.fixture
 def ngc() -> Iterator[Ngc]:
     with Ngc() as running:
@@ -51,7 +41,7 @@ def ngc() -> Iterator[Ngc]:
 
 def download(listing: Listing, folder: Path) -> dict[str, bytes]:
     pairs = [(file, str(folder / file.path)) for file in listing.files]
-    download_all(pairs, Counts(), threads=4)
+    download_all(pairs, Tally(), threads=4)
     found = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
