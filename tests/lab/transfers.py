@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import stat
 import threading
 from pathlib import Path
 
@@ -35,3 +36,18 @@ def below(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def tree(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Everything below a folder: content, mode and time of change."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(folder.rglob("*")):
+        name, seen = str(path.relative_to(folder)), path.lstat()
+        if path.is_symlink():
+            found[name] = ("link", str(path.readlink()))
+        elif path.is_dir():
+            found[name] = ("folder", stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
+        else:
+            data = path.read_bytes()
+            found[name] = ("file", data, stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
+    return found

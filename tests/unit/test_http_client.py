@@ -30,19 +30,6 @@ QUICK = Patience(
 
 
 @pytest.fixture
-def scripted() -> Iterator[Callable[..., Scripted]]:
-    servers: list[Scripted] = []
-
-    def start(*script: Callable[[socket.socket], None]) -> Scripted:
-        servers.append(Scripted(*script))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
-@pytest.fixture
 def wire() -> Iterator[Wire]:
     servers: list[WireServer] = []
 

@@ -27,19 +27,6 @@ QUICK = Patience(attempts=4, first_delay=0.001, longest_delay=0.01, stall_second
 LARGE = random.Random(1).randbytes(5000)
 
 
-@pytest.fixture
-def scripted() -> Iterator[Callable[..., Scripted]]:
-    servers: list[Scripted] = []
-
-    def start(*script: Callable[[socket.socket], None]) -> Scripted:
-        servers.append(Scripted(*script))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
 def get(url: str, client: Client | None = None) -> Answer:
     return (client or Client({}, QUICK)).fetch(lambda: Request("GET", url), "the file")
 

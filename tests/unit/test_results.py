@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pytest
 
 import tao_sdk
+from lab.transfers import tree
 from tao_sdk.errors import PlatformError, UnsupportedError, ValidationError
 from tao_sdk.results import (
     LocalResults,
@@ -58,21 +59,6 @@ def pull(
 
 def states(outcomes: object) -> dict[str, State]:
     return {outcome.path: outcome.state for outcome in outcomes}  # type: ignore[attr-defined]
-
-
-def tree(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Everything below a folder: content, mode and time of change."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in sorted(folder.rglob("*")):
-        name, seen = str(path.relative_to(folder)), path.lstat()
-        if path.is_symlink():
-            found[name] = ("link", str(path.readlink()))
-        elif path.is_dir():
-            found[name] = ("folder", stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
-        else:
-            data = path.read_bytes()
-            found[name] = ("file", data, stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
-    return found
 
 
 # ---------------------------------------------------------------- copying

@@ -7,11 +7,17 @@ import threading
 import pytest
 from lepton_lab import LeptonLab
 
+from lab.follower import Follower
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.lepton import LeptonSDK
 
 LONG = 60.0
+FOUR_STEPS = (
+    'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
+    'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
+)
+"""Each one waits for a result of its number."""
 
 
 class TestLogs:
@@ -36,53 +42,35 @@ class TestLogs:
                 "for i in $(seq 40); do echo $i; echo; sleep 0.05; done"
             )
         )
-        lines: list[str] = []
-        stream = job.logs(follow=True)
-        thread = threading.Thread(target=lambda: lines.extend(stream))
-        thread.start()
+        follower = Follower(job.logs(follow=True))
         live = f"/jobs/{job.backend_job_id}/replicas/{server.job_of(job.id).workers[0].id}/log"
         eventually(lambda: f"GET {live}" in server.calls())
         asked = server.calls().count("GET /logs")
         lab.touch_result(job, "go")
-        thread.join(LONG)
         expected = ["first"] + [text for n in range(1, 41) for text in (str(n), "")]
-        assert lines == expected
+        assert follower.all(LONG) == expected
         assert server.calls().count(f"GET {live}") == 1
         assert server.calls().count("GET /logs") - asked <= 6, "the log comes by the stream"
 
     def test_a_stream_that_breaks_loses_and_repeats_nothing(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        job = sdk.create_job(
-            **lab.job(
-                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
-                'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
-            )
-        )
-        lines: list[str] = []
-        stream = job.logs(follow=True)
-        thread = threading.Thread(target=lambda: lines.extend(stream))
-        thread.start()
+        job = sdk.create_job(**lab.job(FOUR_STEPS))
+        follower = Follower(job.logs(follow=True))
         worker = server.job_of(job.id).workers[0]
         eventually(lambda: any(call.endswith("/log") for call in server.calls()))
         for number in (1, 2, 3):
             with server.cut():
                 lab.touch_result(job, str(number))
                 eventually(lambda n=number: len(worker.lines) > n)
-            eventually(lambda n=number: f"at {n + 1}" in lines)
+            eventually(lambda n=number: f"at {n + 1}" in follower.lines)
         lab.touch_result(job, "4")
-        thread.join(LONG)
-        assert lines == ["at 1", "at 2", "at 3", "at 4", "end"]
+        assert follower.all(LONG) == ["at 1", "at 2", "at 3", "at 4", "end"]
 
     def test_a_log_followed_by_a_stream_is_gone_on_with_elsewhere(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        job = sdk.create_job(
-            **lab.job(
-                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; for i in 1 2 3 4; do echo "at $i"; '
-                'while [ ! -e "$d/$i" ]; do sleep 0.02; done; done; echo end'
-            )
-        )
+        job = sdk.create_job(**lab.job(FOUR_STEPS))
         stream = sdk.stream_logs(job.id, follow=True)
         assert next(stream) == "at 1"
         thread = threading.Thread(
@@ -117,13 +105,10 @@ class TestLogs:
             'for i in 1 2 3 4 5; do echo "$NODE_RANK says $i"; sleep 0.1; done'
         )
         job = sdk.create_job(**lab.job(script), num_nodes=2)
-        lines: list[str] = []
-        stream = job.logs(follow=True)
-        thread = threading.Thread(target=lambda: lines.extend(stream))
-        thread.start()
+        follower = Follower(job.logs(follow=True))
         eventually(lambda: sum(call.endswith("/log") for call in server.calls()) >= 2)
         lab.touch_result(job, "go")
-        thread.join(LONG)
+        lines = follower.all(LONG)
         for rank in (0, 1):
             said = [f"{rank} says {number}" for number in range(1, 6)]
             mine = [line.partition("] ")[2] for line in lines if line.startswith(f"[rank {rank}]")]

@@ -7,11 +7,11 @@ import pickle
 import pprint
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 
 import pytest
 
+from lab.follower import Follower
 from tao_sdk import LocalSDK
 from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.conformance import eventually
@@ -81,18 +81,8 @@ def test_a_log_that_another_thread_closes(sdk: LocalSDK) -> None:
     job = sdk.create_job(command="echo up; sleep 600", gpu_count=0)
     stream = sdk.stream_logs(job.id)
     assert next(stream) == "up"
-    rest: list[object] = []
-
-    def follow() -> None:
-        try:
-            rest.append(list(stream))
-        except Exception as error:  # noqa: BLE001 - shown by the assertion below
-            rest.append(error)
-
-    follower = threading.Thread(target=follow)
-    follower.start()
+    follower = Follower(stream)
     eventually(stream._reading.locked)
     stream.close()
-    follower.join(LONG)
-    assert rest == [[]]
+    assert follower.all(LONG) == []
     assert list(stream) == []
