@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from common_lab import DIE, ContainerLab, files_under, steps_around_program
 
 from lab.brev import BrevCloud
-from lab.docker.images import BUSYBOX
 from lab.docker.python_image import python_image
 from tao_sdk.models import Job
 from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.brev import BrevSDK
-from tao_sdk.platforms.conformance import Lab, eventually
-
-_SECRETS = ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY", "BREV_API_TOKEN", "BREV_API_KEY")
-_STORE = ("S3_BUCKET_NAME", "S3_ENDPOINT_URL", "CLOUD_REGION")
-_ALIASES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL")
+from tao_sdk.platforms.conformance import eventually
 
 
-def isolate(monkeypatch: pytest.MonkeyPatch, lab: BrevLab) -> None:
-    """This process sees the lab's Brev and nothing of the machine's own settings."""
-    for name in (*_SECRETS, *_STORE, *_ALIASES):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in lab.variables().items():
-        monkeypatch.setenv(name, value)
-
-
-class BrevLab(Lab):
+class BrevLab(ContainerLab[BrevSDK]):
     """Jobs go to an instance of the name `box`."""
 
+    sdk_class = BrevSDK
+    foreign = ("BREV_API_KEY",)
     multi_node = False
     round_trips = 2  # the list of instances, and one program on the one that has all the jobs
     killed_clients = 8
@@ -49,50 +37,14 @@ class BrevLab(Lab):
         self.results.mkdir(parents=True)
         self.starts.mkdir()
 
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, **self.variables()}
-
     def variables(self) -> dict[str, str]:
-        return {"PATH": self.cloud.path, "TAO_SDK_STATE_DIR": str(self.folder / "state")}
-
-    def sdk(self) -> BrevSDK:
-        return BrevSDK(state_file=self.state_file)
-
-    def sdk_source(self) -> str:
-        return (
-            "from tao_sdk.platforms.brev import BrevSDK\n"
-            f"sdk = BrevSDK(state_file={str(self.state_file)!r})"
-        )
+        return {**super().variables(), "PATH": self.cloud.path}
 
     def job(self, script: str) -> dict[str, Any]:
-        return {
-            "image": BUSYBOX,
-            "command": script,
-            "gpu_count": 0,
-            "instance_id": self.instance,
-            "mounts": [f"{self.results}:/results", f"{self.starts}:/starts"],
-        }
+        return {**super().job(script), "instance_id": self.instance}
 
     def data_job(self, script: str) -> dict[str, Any]:
         return {**self.job(script), "image": python_image(self.cloud.engine)}
-
-    def offer_data(self, name: str, data: bytes) -> str:
-        (self.starts / name).write_bytes(data)
-        return f"file:///starts/{name}"
-
-    def read_result(self, job: Job, name: str) -> bytes:
-        return (self.results / job.id / name).read_bytes()
-
-    @property
-    def scratch(self) -> str:
-        return "/tmp/scratch"
-
-    def counted_job(self, script: str) -> dict[str, Any]:
-        return self.job(f'echo started >> "/starts/$TAO_JOB_ID"; {script}')
-
-    def starts_of(self, job_id: str) -> int:
-        path = self.starts / job_id
-        return path.read_text().count("started") if path.exists() else 0
 
     def folder_of(self, job_id: str) -> Path:
         return self.cloud.home(self.instance) / ".tao-sdk" / "jobs" / job_id
@@ -110,22 +62,9 @@ class BrevLab(Lab):
         return waiting
 
     def submission_steps(self) -> dict[str, str]:
-        arm = (
-            "import os, signal\n"
-            "from tao_sdk.platforms.brev.machine import Machine\n"
-            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "real, copy = Machine.run, Machine.upload\n"
-        )
-        return {
-            "after the copy": arm + "Machine.upload = lambda *a, **k: (copy(*a, **k), die())[0]",
-            "before the program": arm + "Machine.run = lambda self, program, *a, **k: "
-            "die() if program == 'submit' else real(self, program, *a, **k)",
-            "after its answer": arm + "Machine.run = lambda self, program, *a, **k: "
-            "(real(self, program, *a, **k), program == 'submit' and die())[0]",
-        }
-
-    def touch_result(self, job: Job, name: str) -> None:
-        (self.results / job.id / name).touch()
+        arm = f"{DIE}from tao_sdk.platforms.brev.machine import Machine\n"
+        copy = "copy = Machine.upload\nMachine.upload = lambda *a, **k: (copy(*a, **k), die())[0]"
+        return {"after the copy": arm + copy, **steps_around_program(arm, "Machine")}
 
     @contextlib.contextmanager
     def unreachable(self) -> Iterator[None]:
@@ -142,11 +81,7 @@ class BrevLab(Lab):
 
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
         """Everything but the private files that an instance needs to start a job."""
-        places = (self.folder, self.cloud.folder)
-        for folder, _, files in (entry for place in places for entry in os.walk(place)):
-            for path in (Path(folder) / name for name in files):
-                if path.is_file():
-                    yield str(path), path.read_bytes()
+        yield from files_under(self.folder, self.cloud.folder)
         engine = self.cloud.engine
         yield "the engine's log", engine.log.read_bytes()
         for container in engine.docker("ps", "-aq", "--filter", "label=tao-sdk-backend").split():

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from common_lab import DIE, ContainerLab, files_under
 
 from lab.docker import Engine
-from lab.docker.images import BUSYBOX
 from lab.docker.proxy import Proxy
 from lab.docker.python_image import python_image
 from tao_sdk.models import Job
 from tao_sdk.platforms.base import PlatformSDK
-from tao_sdk.platforms.conformance import Lab, eventually
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK
 
-_SECRETS = ("ACCESS_KEY", "SECRET_KEY", "HF_TOKEN", "NGC_KEY")
-_STORE = ("S3_BUCKET_NAME", "S3_ENDPOINT_URL", "CLOUD_REGION")
-_ALIASES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL")
-_DOCKER = ("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_AUTO_REMOVE")
 
-
-def isolate(monkeypatch: pytest.MonkeyPatch, lab: DockerLab) -> None:
-    """This process sees the lab's engine and nothing of the machine's own settings."""
-    for name in (*_SECRETS, *_STORE, *_ALIASES, *_DOCKER, "DOCKER_NETWORK", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DOCKER_CONFIG", str(lab.folder / "docker-config"))
-    for name, value in lab.variables().items():
-        monkeypatch.setenv(name, value)
-
-
-class DockerLab(Lab):
+class DockerLab(ContainerLab[DockerSDK]):
     """Reached through a proxy of its own, which can be cut."""
 
+    sdk_class = DockerSDK
+    foreign = (
+        *("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_AUTO_REMOVE"),
+        *("DOCKER_NETWORK", "CUDA_VISIBLE_DEVICES"),
+    )
     multi_node = False
     gpu_key = "pretended-{}"
     """What a GPU of this lab is called in leases."""
@@ -62,54 +51,17 @@ class DockerLab(Lab):
     def url(self) -> str:
         return f"unix://{self.folder}/docker.sock"
 
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, **self.variables()}
-
     def variables(self) -> dict[str, str]:
         return {
+            **super().variables(),
             "DOCKER_HOST": self.url,
+            "DOCKER_CONFIG": str(self.folder / "docker-config"),
             "TAO_LOCAL_GPUS": self.gpus,
-            "TAO_SDK_STATE_DIR": str(self.folder / "state"),
             "TAO_GPU_LEASE_DIR": str(self.folder / "leases"),
-        }
-
-    def sdk(self) -> DockerSDK:
-        return DockerSDK(state_file=self.state_file)
-
-    def sdk_source(self) -> str:
-        return (
-            "from tao_sdk.platforms.docker import DockerSDK\n"
-            f"sdk = DockerSDK(state_file={str(self.state_file)!r})"
-        )
-
-    def job(self, script: str) -> dict[str, Any]:
-        return {
-            "image": BUSYBOX,
-            "command": script,
-            "gpu_count": 0,
-            "mounts": [f"{self.results}:/results", f"{self.starts}:/starts"],
         }
 
     def data_job(self, script: str) -> dict[str, Any]:
         return {**self.job(script), "image": python_image(self.engine)}
-
-    def offer_data(self, name: str, data: bytes) -> str:
-        (self.starts / name).write_bytes(data)
-        return f"file:///starts/{name}"
-
-    def read_result(self, job: Job, name: str) -> bytes:
-        return (self.results / job.id / name).read_bytes()
-
-    @property
-    def scratch(self) -> str:
-        return "/tmp/scratch"
-
-    def counted_job(self, script: str) -> dict[str, Any]:
-        return self.job(f'echo started >> "/starts/$TAO_JOB_ID"; {script}')
-
-    def starts_of(self, job_id: str) -> int:
-        path = self.starts / job_id
-        return path.read_text().count("started") if path.exists() else 0
 
     def jobs_in_reality(self) -> set[str]:
         found = {path.name for path in self.starts.iterdir()}
@@ -129,9 +81,7 @@ class DockerLab(Lab):
 
     def submission_steps(self) -> dict[str, str]:
         arm = (
-            "import os, signal\n"
-            "from tao_sdk.platforms.docker.launch import Launcher\n"
-            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+            f"{DIE}from tao_sdk.platforms.docker.launch import Launcher\n"
             "real = {'create': Launcher.create, 'start': Launcher.start}\n"
         )
         after = "Launcher.{0} = lambda *a: (real['{0}'](*a), die())[0]"
@@ -141,9 +91,6 @@ class DockerLab(Lab):
             "before the start": f"{arm}Launcher.start = die",
             "container started": arm + after.format("start"),
         }
-
-    def touch_result(self, job: Job, name: str) -> None:
-        (self.results / job.id / name).touch()
 
     @contextlib.contextmanager
     def unreachable(self) -> Iterator[None]:
@@ -160,10 +107,7 @@ class DockerLab(Lab):
             (self.results / job.id / "tao_result.json").unlink()
 
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
-        for folder, _, files in os.walk(self.folder):
-            for path in (Path(folder) / name for name in files):
-                if not path.is_socket():
-                    yield str(path), path.read_bytes()
+        yield from files_under(self.folder)
         yield "the engine's log", self.engine.log.read_bytes()
         for container in self._containers("{{.ID}}"):
             described = json.loads(self.engine.docker("inspect", container))[0]

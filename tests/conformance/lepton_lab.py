@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from common_lab import DIE, PlatformLab, files_under, steps_around
 
 from lab.lepton import LeptonServer
 from tao_sdk import settings
 from tao_sdk.models import Job
 from tao_sdk.platforms.base import PlatformSDK
-from tao_sdk.platforms.conformance import Lab, eventually
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.lepton import LeptonSDK
 
-_STORE = ("S3_BUCKET_NAME", "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL", "CLOUD_REGION")
 
-
-def isolate(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> None:
-    """This process sees the lab's workspace and nothing of the machine's own settings."""
-    for setting in settings.SETTINGS.values():
-        if setting.secret or setting.name.startswith("LEPTON_"):
-            for name in (setting.name, *setting.aliases):
-                monkeypatch.delenv(name, raising=False)
-    for name in _STORE:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-
-class LeptonLab(Lab):
+class LeptonLab(PlatformLab[LeptonSDK]):
     """A workspace that runs jobs as processes of this machine."""
 
+    sdk_class = LeptonSDK
+    foreign = tuple(name for name in settings.SETTINGS if name.startswith("LEPTON_"))
     round_trips = 3  # a page, an empty one, and jobs that the list does not show yet
 
     def __init__(self, folder: Path, server: LeptonServer) -> None:
@@ -49,25 +36,13 @@ class LeptonLab(Lab):
     def results(self) -> Path:
         return self.server.state.volume("lustre") / "team" / "results"
 
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, **self.variables()}
-
     def variables(self) -> dict[str, str]:
         return {
+            **super().variables(),
             **self.server.variables(),
-            "TAO_SDK_STATE_DIR": str(self.folder / "state"),
             # As far as anything of this lab is behind.
             "LEPTON_SETTLE_SECONDS": "2",
         }
-
-    def sdk(self) -> LeptonSDK:
-        return LeptonSDK(state_file=self.state_file)
-
-    def sdk_source(self) -> str:
-        return (
-            "from tao_sdk.platforms.lepton import LeptonSDK\n"
-            f"sdk = LeptonSDK(state_file={str(self.state_file)!r})"
-        )
 
     def job(self, script: str) -> dict[str, Any]:
         # On shared storage, which only a node group has.
@@ -77,13 +52,6 @@ class LeptonLab(Lab):
             "gpu_count": 0,
             "dedicated_node_group": "main",
         }
-
-    def counted_job(self, script: str) -> dict[str, Any]:
-        return self.job(f'echo started >> "{self.starts}/$TAO_JOB_ID"; {script}')
-
-    def starts_of(self, job_id: str) -> int:
-        path = self.starts / job_id
-        return path.read_text().count("started") if path.exists() else 0
 
     def jobs_in_reality(self) -> set[str]:
         found = {path.name for path in self.starts.iterdir()}
@@ -97,37 +65,13 @@ class LeptonLab(Lab):
         eventually(lambda: "Queueing" in waiting.refresh().message)
         return waiting
 
-    def data_job(self, script: str) -> dict[str, Any]:
-        return self.job(script)
-
-    def offer_data(self, name: str, data: bytes) -> str:
-        path = self.folder / "offered" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        return f"file://{path}"
-
-    def read_result(self, job: Job, name: str) -> bytes:
-        return (self.results / job.id / name).read_bytes()
-
     def submission_steps(self) -> dict[str, str]:
         arm = (
-            "import os, signal\n"
-            "os.environ['HF_TOKEN'] = 'made-up-for-a-secret'\n"
+            f"{DIE}os.environ['HF_TOKEN'] = 'made-up-for-a-secret'\n"
             "os.environ['NGC_KEY'] = 'made-up-for-a-key'\n"
             "from tao_sdk.platforms.lepton.submitting import Submitting\n"
-            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
         )
-        steps = {}
-        for method in ("create_secrets", "create_job"):
-            steps[f"before {method}"] = f"{arm}Submitting.{method} = die"
-            steps[f"after {method}"] = (
-                f"{arm}real = Submitting.{method}\n"
-                f"Submitting.{method} = lambda *a, **k: (real(*a, **k), die())[0]"
-            )
-        return steps
-
-    def touch_result(self, job: Job, name: str) -> None:
-        (self.results / job.id / name).touch()
+        return steps_around(arm, "Submitting", ("create_secrets", "create_job"))
 
     @contextlib.contextmanager
     def unreachable(self) -> Iterator[None]:
@@ -148,10 +92,7 @@ class LeptonLab(Lab):
             shutil.rmtree(self.results / job.id)
 
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
-        for folder, _, files in os.walk(self.folder):
-            for path in (Path(folder) / name for name in files):
-                if path.is_file():
-                    yield str(path), path.read_bytes()
+        yield from files_under(self.folder)
         # Secrets are where Lepton keeps what a container must know: documented.
         yield "the requests", self.server.readable().encode()
         with self.server.state.lock:

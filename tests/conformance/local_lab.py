@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from common_lab import DIE, PlatformLab, files_under
+
 from tao_sdk.models import Job
 from tao_sdk.platforms.base import PlatformSDK
-from tao_sdk.platforms.conformance import Lab, eventually
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local import LocalSDK
 from tao_sdk.platforms.local.launch import JobFolder
 
 
-class LocalLab(Lab):
+class LocalLab(PlatformLab[LocalSDK]):
+    sdk_class = LocalSDK
+    foreign = ("CUDA_VISIBLE_DEVICES",)
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.root = folder / "root"
         self.starts = folder / "starts"
         self.starts.mkdir()
+
+    def variables(self) -> dict[str, str]:
+        """One GPU is pretended."""
+        leases = str(self.folder / "leases")
+        return {**super().variables(), "TAO_LOCAL_GPUS": "1", "TAO_GPU_LEASE_DIR": leases}
 
     def sdk(self) -> LocalSDK:
         return LocalSDK(state_file=self.state_file, work_dir=self.root)
@@ -35,24 +44,8 @@ class LocalLab(Lab):
     def job(self, script: str) -> dict[str, Any]:
         return {"command": script, "gpu_count": 0}
 
-    def data_job(self, script: str) -> dict[str, Any]:
-        return self.job(script)
-
-    def offer_data(self, name: str, data: bytes) -> str:
-        path = self.folder / "offered" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        return f"file://{path}"
-
     def read_result(self, job: Job, name: str) -> bytes:
         return (Path(job.results_dir) / name).read_bytes()
-
-    def counted_job(self, script: str) -> dict[str, Any]:
-        return self.job(f'echo started >> "{self.starts}/$TAO_JOB_ID"; {script}')
-
-    def starts_of(self, job_id: str) -> int:
-        path = self.starts / job_id
-        return path.read_text().count("started") if path.exists() else 0
 
     def jobs_in_reality(self) -> set[str]:
         folder = self.root / "jobs"
@@ -60,7 +53,7 @@ class LocalLab(Lab):
         return found | {path.name for path in self.starts.iterdir()}
 
     def pending_job(self, sdk: PlatformSDK) -> Job:
-        """Behind a job that has the only GPU (the fixture pretends that there is one)."""
+        """Behind a job that has the only GPU."""
         holder = sdk.create_job(command="sleep 600", gpu_count=1)
         eventually(lambda: holder.refresh().status == "Running")
         waiting = sdk.create_job(**{**self.counted_job("true"), "gpu_count": 1})
@@ -69,11 +62,7 @@ class LocalLab(Lab):
 
     def submission_steps(self) -> dict[str, str]:
         """The spawner starts while the row is written, so its own start is a step as well."""
-        arm = (
-            "import os, signal\n"
-            "from tao_sdk.platforms.local import spawner\n"
-            "die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
-        )
+        arm = f"{DIE}from tao_sdk.platforms.local import spawner\n"
         send = "spawner._send = lambda channel, text: (channel.sendall({}), {}, die())"
         return {
             "before the spawner starts": f"{arm}spawner._Process = die",
@@ -110,10 +99,7 @@ class LocalLab(Lab):
             shutil.rmtree(job.results_dir)
 
     def readable_artefacts(self) -> Iterable[tuple[str, bytes]]:
-        for folder, _, files in os.walk(self.folder):
-            for name in files:
-                path = Path(folder) / name
-                yield str(path), path.read_bytes()
+        return files_under(self.folder)
 
     def end_all(self) -> None:
         """Whatever a failed test left running is stopped."""

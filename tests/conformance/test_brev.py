@@ -6,25 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from brev_lab import BrevLab, isolate
+from brev_lab import BrevLab
+from common_lab import isolated
 
 from lab.brev import brev_cloud
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
 
 # Every step starts programs that start ssh: on a busy machine that adds up.
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
-
-
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Iterator[BrevLab]:
-    with brev_cloud(engine) as cloud:
-        lab = BrevLab(tmp_path, cloud)
-        isolate(monkeypatch, lab)
+    with brev_cloud(engine) as cloud, isolated(monkeypatch, BrevLab(tmp_path, cloud)) as lab:
         yield lab

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from brev_lab import BrevLab, isolate
+from brev_lab import BrevLab
+from common_lab import isolate
 
 from lab.brev import brev_cloud
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
 
 # Every step starts programs that start ssh: on a busy machine that adds up.
@@ -26,12 +27,6 @@ FAULTS = {
     "flaky": 0.04,
     "shape": "list",
 }
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
 
 
 class FaultyLab(BrevLab):

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker_lab import DockerLab, isolate
+from common_lab import isolated
+from docker_lab import DockerLab
 
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
 from lab.docker.images import BUSYBOX, busybox_root, load
 from lab.docker.proxy import Proxy
 from lab.docker.ssh_server import SshServer, ssh_server
@@ -53,12 +54,6 @@ class RemoteDockerLab(DockerLab):
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
-
-
-@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, engine: Engine) -> Iterator[SshServer]:
     with ssh_server(tmp_path_factory.mktemp("ssh") / "server", engine) as server:
         yield server
@@ -70,10 +65,8 @@ def lab(
 ) -> Iterator[RemoteDockerLab]:
     # The engine's own limits are tried by the suite without ssh; here it is about the way there.
     monkeypatch.setattr(durability, "MANY", 20)
-    lab = RemoteDockerLab(tmp_path, engine, server)
-    isolate(monkeypatch, lab)
-    yield lab
-    lab.end_all()
+    with isolated(monkeypatch, RemoteDockerLab(tmp_path, engine, server)) as lab:
+        yield lab
 
 
 @pytest.mark.seed("004.1", "004.10")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes_lab import KubernetesPlatformLab, isolate
+from common_lab import isolated
+from kubernetes_lab import KubernetesPlatformLab
 
 from lab.kubernetes import WITH_NODES, KubernetesLab, shared_cluster
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
@@ -29,7 +30,5 @@ def lab(
     with cluster.namespace() as namespace:
         # Each job is a pod, which costs two small nodes on one machine a second or more.
         monkeypatch.setattr(durability, "MANY", 50)
-        lab = KubernetesPlatformLab(tmp_path, namespace)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.end_all()
+        with isolated(monkeypatch, KubernetesPlatformLab(tmp_path, namespace)) as lab:
+            yield lab

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lepton_lab import LeptonLab, isolate
+from common_lab import isolate
+from lepton_lab import LeptonLab
 
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
@@ -18,5 +19,5 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeptonLab]:
     folder.mkdir()
     with LeptonServer(tmp_path / "server") as server:
         lab = LeptonLab(folder, server)
-        isolate(monkeypatch, lab.variables())
+        isolate(monkeypatch, lab)
         yield lab

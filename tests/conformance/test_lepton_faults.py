@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lepton_lab import LeptonLab, isolate
+from common_lab import isolate
+from lepton_lab import LeptonLab
 
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
@@ -29,5 +30,5 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeptonLab]:
         monkeypatch.setattr(durability, "MANY", 40)
         lab = LeptonLab(folder, server)
         lab.round_trips = 40
-        isolate(monkeypatch, lab.variables())
+        isolate(monkeypatch, lab)
         yield lab

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from common_lab import isolated
 from local_lab import LocalLab
 
 from tao_sdk.platforms.conformance.crashes import kill_at_random
@@ -17,7 +18,8 @@ def test_two_hundred_random_moments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setenv("TAO_SDK_STORE_MODE", mode)
-    outcome = kill_at_random(LocalLab(tmp_path), times=200, seed=200)
+    with isolated(monkeypatch, LocalLab(tmp_path)) as lab:
+        outcome = kill_at_random(lab, times=200, seed=200)
     print(f"kill -9 at 200 random moments, {mode} store: {outcome}")
     assert outcome["jobs run"] > 0
     assert outcome["jobs never submitted"] > 0

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from common_lab import isolated
+from slurm_lab import SlurmPlatformLab
 
 from lab.slurm import Cluster, SlurmVariant, shared_cluster, slurm_lab
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
@@ -25,8 +26,10 @@ def cluster() -> Iterator[Cluster]:
 def lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
 ) -> Iterator[SlurmPlatformLab]:
-    with slurm_lab(cluster) as slurm:
-        lab = SlurmPlatformLab(tmp_path, slurm, image=str(slurm.images["python"]))
-        isolate(monkeypatch, lab)
+    with (
+        slurm_lab(cluster) as slurm,
+        isolated(
+            monkeypatch, SlurmPlatformLab(tmp_path, slurm, image=str(slurm.images["python"]))
+        ) as lab,
+    ):
         yield lab
-        lab.end_all()

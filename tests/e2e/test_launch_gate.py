@@ -20,7 +20,8 @@ from launch_bank import PatientBank
 
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 
-from docker_lab import DockerLab, isolate
+from common_lab import isolated
+from docker_lab import DockerLab
 
 from lab.docker import Engine, private_engine
 from lab.docker.images import BUSYBOX
@@ -194,10 +195,8 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Iterator[DockerLab]:
-    lab = DockerLab(tmp_path, engine)
-    isolate(monkeypatch, lab)
-    yield lab
-    lab.end_all()
+    with isolated(monkeypatch, DockerLab(tmp_path, engine)) as lab:
+        yield lab
 
 
 def daemon(lab: DockerLab) -> dict[str, list[str]]:

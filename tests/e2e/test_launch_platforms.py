@@ -16,10 +16,9 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 
 from brev_lab import BrevLab
-from brev_lab import isolate as isolate_brev
-from docker_lab import DockerLab, isolate
+from common_lab import isolated
+from docker_lab import DockerLab
 from kubernetes_lab import KubernetesPlatformLab
-from kubernetes_lab import isolate as isolate_cluster
 
 from lab.brev import brev_cloud
 from lab.docker import shared_engine
@@ -67,11 +66,8 @@ def training(platform: str, data: Path, **more: object) -> LaunchPlan:
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
-    with shared_engine() as engine:
-        lab = DockerLab(tmp_path, engine)
-        isolate(monkeypatch, lab)
+    with shared_engine() as engine, isolated(monkeypatch, DockerLab(tmp_path, engine)) as lab:
         yield lab
-        lab.end_all()
 
 
 def test_docker_sees_the_root_and_delivers_into_the_folder(docker: DockerLab) -> None:
@@ -115,11 +111,12 @@ def test_slurm_trains_from_shared_storage_and_is_reported_on(
 
 @pytest.fixture
 def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlatformLab]:
-    with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as namespace:
-        lab = KubernetesPlatformLab(tmp_path, namespace)
-        isolate_cluster(monkeypatch, lab)
+    with (
+        shared_kubernetes(WITH_NODES) as cluster,
+        KubernetesLab(cluster).namespace() as namespace,
+        isolated(monkeypatch, KubernetesPlatformLab(tmp_path, namespace)) as lab,
+    ):
         yield lab
-        lab.end_all()
 
 
 def test_kubernetes_wants_proof_of_a_mount_and_then_trains(pods: KubernetesPlatformLab) -> None:
@@ -144,9 +141,11 @@ def test_kubernetes_wants_proof_of_a_mount_and_then_trains(pods: KubernetesPlatf
 
 @pytest.fixture
 def rented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrevLab]:
-    with shared_engine() as engine, brev_cloud(engine) as cloud:
-        lab = BrevLab(tmp_path, cloud)
-        isolate_brev(monkeypatch, lab)
+    with (
+        shared_engine() as engine,
+        brev_cloud(engine) as cloud,
+        isolated(monkeypatch, BrevLab(tmp_path, cloud)) as lab,
+    ):
         yield lab
 
 

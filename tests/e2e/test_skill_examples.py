@@ -24,7 +24,8 @@ from test_docs_examples import home as home
 
 sys.path.append(str(ROOT / "tests" / "conformance"))
 
-from docker_lab import DockerLab, isolate
+from common_lab import isolate
+from docker_lab import DockerLab
 from docs.snippets import snippets_of
 
 from lab.docker import Engine, shared_engine

@@ -10,18 +10,13 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "e2e"))  # for `seed_shell` and `cli_runner`
 
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
+from lab.docker.fixtures import engine
 from lab.docker.ssh_server import SshServer, ssh_server
 from lab.kubernetes.fixtures import control_plane, played
 from lab.slurm.fixtures import shared_slurm, slurm_cluster
 
-__all__ = ["control_plane", "played", "shared_slurm", "slurm_cluster"]
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
+__all__ = ["control_plane", "engine", "played", "shared_slurm", "slurm_cluster"]
 
 
 @pytest.fixture(scope="session")

@@ -10,21 +10,17 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "conformance"))
 
-from brev_lab import BrevLab, isolate
+from brev_lab import BrevLab
+from common_lab import isolated
 
 from lab.brev import brev_cloud
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
+from lab.docker.fixtures import engine
 
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
+__all__ = ["engine"]
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Iterator[BrevLab]:
-    with brev_cloud(engine) as cloud:
-        lab = BrevLab(tmp_path, cloud)
-        isolate(monkeypatch, lab)
+    with brev_cloud(engine) as cloud, isolated(monkeypatch, BrevLab(tmp_path, cloud)) as lab:
         yield lab

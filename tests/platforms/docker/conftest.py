@@ -10,20 +10,16 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "conformance"))
 
-from docker_lab import DockerLab, isolate
+from common_lab import isolated
+from docker_lab import DockerLab
 
-from lab.docker import Engine, shared_engine
+from lab.docker import Engine
+from lab.docker.fixtures import engine
 
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with shared_engine() as engine:
-        yield engine
+__all__ = ["engine"]
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine) -> Iterator[DockerLab]:
-    lab = DockerLab(tmp_path, engine)
-    isolate(monkeypatch, lab)
-    yield lab
-    lab.end_all()
+    with isolated(monkeypatch, DockerLab(tmp_path, engine)) as lab:
+        yield lab

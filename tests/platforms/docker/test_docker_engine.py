@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from docker_lab import DockerLab, isolate
+from common_lab import isolate
+from docker_lab import DockerLab
 
 from lab.docker import Engine, private_engine
 from tao_sdk.errors import SubmissionRejectedError

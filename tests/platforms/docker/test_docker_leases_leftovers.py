@@ -7,7 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from docker_lab import DockerLab, isolate
+from common_lab import isolate
+from docker_lab import DockerLab
 
 from lab.docker import private_engine
 from lab.docker.images import BUSYBOX

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from docker_lab import DockerLab, isolate
+from common_lab import isolated
+from docker_lab import DockerLab
 
 from lab.docker import private_engine
+from lab.follower import Follower
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 
@@ -22,11 +23,11 @@ LONG = 90
 def rotating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
     """An engine that keeps a few hundred lines of a log."""
     rotation = ("--log-opt", "max-size=20k", "--log-opt", "max-file=2")
-    with private_engine(*rotation) as engine:
-        lab = DockerLab(tmp_path, engine)
-        isolate(monkeypatch, lab)
+    with (
+        private_engine(*rotation) as engine,
+        isolated(monkeypatch, DockerLab(tmp_path, engine)) as lab,
+    ):
         yield lab
-        lab.end_all()
 
 
 @pytest.mark.timeout(300)
@@ -103,20 +104,10 @@ def test_closed_by_another_thread(lab: DockerLab) -> None:
     job = sdk.create_job(**lab.job("echo up; sleep 600"))
     stream = sdk.stream_logs(job.id)
     assert next(stream) == "up"
-    rest: list[object] = []
-
-    def follow() -> None:
-        try:
-            rest.append(list(stream))
-        except Exception as error:  # noqa: BLE001 - shown by the assertion below
-            rest.append(error)
-
-    follower = threading.Thread(target=follow)
-    follower.start()
+    follower = Follower(stream)
     eventually(stream._reading.locked)
     stream.close()
-    follower.join(LONG)
-    assert rest == [[]]
+    assert follower.all(LONG) == []
     assert list(stream) == []
     assert sdk.backend._logs._open == []  # type: ignore[attr-defined]
 
@@ -157,15 +148,9 @@ def test_several_followers_of_one_job_have_a_stream_each(lab: DockerLab) -> None
     job = sdk.create_job(**lab.job("for i in $(seq 40); do echo $i; sleep 0.05; done"))
     transport = sdk.backend.transport
     before = len(transport.calls)
-    seen: list[list[str]] = [[], [], []]
-    followers = [
-        threading.Thread(target=lambda s=lines: s.extend(job.logs(follow=True))) for lines in seen
-    ]
+    followers = [Follower(job.logs(follow=True)) for _ in range(3)]
     for follower in followers:
-        follower.start()
-    for follower in followers:
-        follower.join(LONG)
-    assert seen == [[str(i) for i in range(1, 41)]] * 3
+        assert follower.all(LONG) == [str(i) for i in range(1, 41)]
     reads = [call for call in tuple(transport.calls)[before:] if call.endswith("/logs")]
     assert len(reads) < 20, reads
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker_lab import DockerLab, isolate
+from common_lab import isolate
+from docker_lab import DockerLab
 
 from lab.docker import private_engine
 from lab.docker.images import BUSYBOX

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_lab import KubernetesPlatformLab, isolate
+from common_lab import isolated
+from kubernetes_lab import KubernetesPlatformLab
 
 from lab.docker.images import BUSYBOX
 from lab.kubernetes import Namespace
@@ -26,10 +27,8 @@ LONG = 90
 def lab(
     real: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[KubernetesPlatformLab]:
-    lab = KubernetesPlatformLab(tmp_path, real)
-    isolate(monkeypatch, lab)
-    yield lab
-    lab.end_all()
+    with isolated(monkeypatch, KubernetesPlatformLab(tmp_path, real)) as lab:
+        yield lab
 
 
 def run(sdk: KubernetesSDK, command: str, **keywords: Any) -> Job:

@@ -10,7 +10,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "conformance"))
 
-from lepton_lab import LeptonLab, isolate
+from common_lab import isolate
+from lepton_lab import LeptonLab
 
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.lepton import LeptonSDK
@@ -27,7 +28,7 @@ def lab(tmp_path: Path, server: LeptonServer, monkeypatch: pytest.MonkeyPatch) -
     folder = tmp_path / "lab"
     folder.mkdir()
     lab = LeptonLab(folder, server)
-    isolate(monkeypatch, lab.variables())
+    isolate(monkeypatch, lab)
     return lab
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, slurm_lab
 from tao_sdk import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.slurm import SlurmSDK
@@ -22,21 +17,6 @@ UNTIL_STOPPED = "while :; do sleep 0.1; done"
 SECOND_TIME_WELL = f'{SAY_ATTEMPT} [ "$TAO_ATTEMPT" -gt 1 ] || {UNTIL_STOPPED}'
 """Runs until somebody ends it; the second time it ends well by itself."""
 LONG = 120.0
-
-
-@contextlib.contextmanager
-def platform_lab(
-    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SlurmPlatformLab]:
-    """A share of a cluster whose nodes may be taken away; they come back."""
-    with slurm_lab(cluster) as slurm:
-        lab = SlurmPlatformLab(folder, slurm)
-        isolate(monkeypatch, lab)
-        monkeypatch.setenv("SLURM_RETRY_SECONDS", "0")
-        yield lab
-        lab.end_all()
-        for node in slurm.nodes:
-            slurm.resume(node)
 
 
 def start(sdk: SlurmSDK, script: str, **options: Any) -> Job:

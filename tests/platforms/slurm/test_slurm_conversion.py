@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from common_lab import isolated
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, SlurmVariant, shared_cluster, slurm_lab
+from lab.slurm import Cluster, slurm_lab
 from lab.slurm.images import REGISTRY_PASSWORD, REGISTRY_USER
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.models import Job, JobState
@@ -33,21 +34,15 @@ _PRIVATE = "private.lab/lab/busybox:1"
 _OLD = 100 * 86_400
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with shared_cluster(SlurmVariant(keep_finished_seconds=2)) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
 ) -> Iterator[ConversionLab]:
-    with slurm_lab(cluster) as slurm:
-        lab = ConversionLab(tmp_path, slurm)
-        isolate(monkeypatch, lab)
+    with (
+        slurm_lab(cluster) as slurm,
+        isolated(monkeypatch, ConversionLab(tmp_path, slurm)) as lab,
+    ):
         yield lab
-        lab.end_all()
 
 
 class ConversionLab(SlurmPlatformLab):

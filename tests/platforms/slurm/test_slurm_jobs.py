@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from common_lab import isolate
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, SlurmVariant, private_cluster, shared_cluster, slurm_lab
+from lab.slurm import SlurmVariant, private_cluster, shared_cluster, slurm_lab
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, ValidationError
 from tao_sdk.platforms.conformance.lab import eventually, reference
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with shared_cluster(SlurmVariant(keep_finished_seconds=2)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
-) -> Iterator[SlurmPlatformLab]:
-    with slurm_lab(cluster) as slurm:
-        lab = SlurmPlatformLab(tmp_path, slurm)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.end_all()
 
 
 class TestFiles:

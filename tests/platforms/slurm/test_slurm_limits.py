@@ -5,50 +5,31 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from own_cluster import cluster as cluster
+from own_cluster import lab as lab
+from own_cluster import platform_lab
 from slurm_jobs import (
     LONG,
     SAY_ATTEMPT,
     UNTIL_STOPPED,
     has_credentials,
     keywords,
-    platform_lab,
     running,
     slurm_id,
     submissions,
 )
 from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, SlurmVariant, private_cluster, shared_cluster
+from lab.slurm import Cluster, SlurmVariant, shared_cluster
 from tao_sdk import Job
 from tao_sdk.platforms.conformance.lab import eventually, reference
 from tao_sdk.platforms.slurm import SlurmSDK
 
 _TRACKED_BY_PARENT = SlurmVariant(cgroup=False, accounting=False)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with private_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def lab(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SlurmPlatformLab]:
-    with platform_lab(cluster, tmp_path, monkeypatch) as lab:
-        yield lab
-
-
-@pytest.fixture
-def sdk(lab: SlurmPlatformLab) -> Iterator[SlurmSDK]:
-    with lab.sdk() as sdk:
-        yield sdk
 
 
 def attempts(sdk: SlurmSDK, job: Job) -> list[str]:

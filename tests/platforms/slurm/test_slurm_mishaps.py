@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, SlurmVariant, shared_cluster, slurm_lab
 from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
@@ -20,22 +18,9 @@ from tao_sdk.platforms.slurm import SlurmSDK
 CANARY = "canary-of-mishaps-4711"
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with shared_cluster(SlurmVariant(keep_finished_seconds=2)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
-) -> Iterator[SlurmPlatformLab]:
-    with slurm_lab(cluster) as slurm:
-        lab = SlurmPlatformLab(tmp_path, slurm)
-        isolate(monkeypatch, lab)
-        monkeypatch.setenv("SLURM_RETRY_SECONDS", "0")
-        yield lab
-        lab.end_all()
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_RETRY_SECONDS", "0")
 
 
 def at_login(lab: SlurmPlatformLab, line: str) -> None:

@@ -6,11 +6,13 @@ import contextlib
 import os
 import re
 import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from own_cluster import cluster as cluster
+from own_cluster import lab as lab
+from own_cluster import platform_lab
 from slurm_jobs import (
     CANARY,
     LONG,
@@ -18,7 +20,6 @@ from slurm_jobs import (
     UNTIL_STOPPED,
     has_credentials,
     keywords,
-    platform_lab,
     running,
     slurm_id,
     start,
@@ -26,8 +27,8 @@ from slurm_jobs import (
 )
 from slurm_lab import SlurmPlatformLab
 
+from lab.ports import free_port
 from lab.slurm import (
-    Cluster,
     SlurmLab,
     SlurmVariant,
     cgroups,
@@ -41,27 +42,6 @@ from tao_sdk.platforms.slurm import SlurmSDK
 from tao_sdk.script_runner import build_entrypoint
 
 _BARE = SlurmVariant(accounting=False, pyxis=False, enroot=False, keep_finished_seconds=2)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """Jobs are preempted and nodes taken away: nobody else is here."""
-    with private_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def lab(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SlurmPlatformLab]:
-    with platform_lab(cluster, tmp_path, monkeypatch) as lab:
-        yield lab
-
-
-@pytest.fixture
-def sdk(lab: SlurmPlatformLab) -> Iterator[SlurmSDK]:
-    with lab.sdk() as sdk:
-        yield sdk
 
 
 def explained(sdk: SlurmSDK, job: Job) -> str:
@@ -307,11 +287,6 @@ def test_when_everybody_has_forgotten_it_the_job_itself_tells(
         assert status.message == "FAILED, says the record it left; exit code 7"
         assert explained(sdk, failed) == "ERR_PROGRAM"
         assert done.wait(timeout=LONG).status == "Complete"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.mark.seed("002.16", "002.12")

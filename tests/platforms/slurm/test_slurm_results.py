@@ -6,16 +6,16 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, LoginVariant, SlurmVariant, shared_cluster, slurm_lab
+from lab.slurm import LoginVariant
+from lab.transfers import tree
 from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
 from tao_sdk.platforms.results import results_of
 from tao_sdk.platforms.slurm import SlurmSDK
@@ -38,28 +38,6 @@ HOSTILE = [
     "tab\tand\rreturn",
     "/".join(["deep" * 10] * 8),
 ]
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with shared_cluster(SlurmVariant(keep_finished_seconds=2)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def way_in(request: pytest.FixtureRequest) -> LoginVariant:
-    return getattr(request, "param", LoginVariant())
-
-
-@pytest.fixture
-def lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, way_in: LoginVariant
-) -> Iterator[SlurmPlatformLab]:
-    with slurm_lab(cluster, way_in) as slurm:
-        lab = SlurmPlatformLab(tmp_path, slurm)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.end_all()
 
 
 @pytest.fixture
@@ -102,21 +80,6 @@ def pull(
 ) -> dict[str, State]:
     plan = plan_pull(source, destination, selection, verify=verify)
     return {outcome.path: outcome.state for outcome in copy_results(source, plan, advance)}
-
-
-def tree(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Everything below a folder: content, mode and time of change."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in sorted(folder.rglob("*")):
-        name, seen = str(path.relative_to(folder)), path.lstat()
-        if path.is_symlink():
-            found[name] = ("link", str(path.readlink()))
-        elif path.is_dir():
-            found[name] = ("folder", stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
-        else:
-            data = path.read_bytes()
-            found[name] = ("file", data, stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)
-    return found
 
 
 def large_file(path: Path, size: int = 80 * MIB) -> None:

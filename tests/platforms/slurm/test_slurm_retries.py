@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from own_cluster import cluster as cluster
+from own_cluster import lab as lab
 from slurm_jobs import (
     CANARY,
     LONG,
@@ -18,7 +20,6 @@ from slurm_jobs import (
     UNTIL_STOPPED,
     has_credentials,
     keywords,
-    platform_lab,
     running,
     slurm_id,
     start,
@@ -26,7 +27,7 @@ from slurm_jobs import (
 )
 from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, SlurmLab, private_cluster, states
+from lab.slurm import SlurmLab, states
 from tao_sdk import Job
 from tao_sdk.models import JobState
 from tao_sdk.platforms.conformance.lab import eventually, reference
@@ -135,26 +136,6 @@ def test_a_submission_that_was_not_noted_is_counted_on_from() -> None:
 
 
 # -- on a cluster
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with private_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def lab(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SlurmPlatformLab]:
-    with platform_lab(cluster, tmp_path, monkeypatch) as lab:
-        yield lab
-
-
-@pytest.fixture
-def sdk(lab: SlurmPlatformLab) -> Iterator[SlurmSDK]:
-    with lab.sdk() as sdk:
-        yield sdk
 
 
 def take_node(slurm: SlurmLab, job: str) -> None:

@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slurm_lab import SlurmPlatformLab, isolate
+from slurm_lab import SlurmPlatformLab
 
-from lab.slurm import Cluster, LoginVariant, SlurmVariant, shared_cluster, slurm_lab
+from lab.slurm import LoginVariant
 from tao_sdk.errors import (
     BackendUnreachableError,
     CredentialError,
@@ -27,28 +27,6 @@ from tao_sdk.errors import (
 from tao_sdk.platforms.conformance.crashes import check_exactly_once
 from tao_sdk.platforms.slurm import SlurmSDK
 from tao_sdk.platforms.slurm.ssh import Login, ssh_command
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with shared_cluster(SlurmVariant(keep_finished_seconds=2)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def way_in(request: pytest.FixtureRequest) -> LoginVariant:
-    return getattr(request, "param", LoginVariant())
-
-
-@pytest.fixture
-def lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, way_in: LoginVariant
-) -> Iterator[SlurmPlatformLab]:
-    with slurm_lab(cluster, way_in) as slurm:
-        lab = SlurmPlatformLab(tmp_path, slurm)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.end_all()
 
 
 class TestConnections:
