@@ -261,8 +261,6 @@ def _features(planned: Mapping[str, Any]) -> tuple[str, ...]:
         if planned["config_format"] != "json":
             features.add(f"{planned['config_format']}_writer")
     schemes = {scheme_of(task["uri"]) for task in tasks}
-    if "s3" in schemes:
-        features.add("download_processes")
     if planned["resumes"]:
         features.add("resuming")
         schemes.add("s3")

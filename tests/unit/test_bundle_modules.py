@@ -37,7 +37,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"command": "true", "inputs": {"/data": "/mnt/data"}},
         {"archives", "arguments", "download", "parallel", "resuming", "s3", "selective"}
         | {"partial_file", "spec_writer", "staging_lock", "variables", "mirror", "long_command"}
-        | {"download_processes"} | OTHER_STORES | DELIVERY,
+        | OTHER_STORES | DELIVERY,
     ),
     "passthrough with data": (
         {"command": "true", "inputs": {"/data": "s3://b/k"}, "outputs": ["/out"]},
@@ -99,7 +99,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
          "specs": {"resume_training_checkpoint_path": "", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
         {"archives", "arguments", "copies", "selective", "staging_lock", "toml_writer", "variables"}
-        | {"download_processes"} | RARE | OTHER_STORES,
+        | RARE | OTHER_STORES,
     ),
     "a checkpoint that is given": (
         {"command": "{config_path}",
@@ -113,17 +113,17 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
          "specs": {"resume_training_checkpoint_path": "${env:FROM}", "results_dir": ""},
          "outputs": {"results_dir": FOLDER}, "config_format": "yaml"},
         {"archives", "arguments", "copies", "selective", "staging_lock", "toml_writer"}
-        | {"download_processes"} | RARE | OTHER_STORES,
+        | RARE | OTHER_STORES,
     ),
     "hugging face": (
         {"command": "{config_path}", "specs": {"m": "hf_model://o/m"}, "config_format": "yaml"},
         {"arguments", "ngc", "resuming", "s3", "selective", "toml_writer", "variables"}
-        | {"download_processes"} | RARE | DELIVERY,
+        | RARE | DELIVERY,
     ),
     "ngc": (
         {"command": "{config_path}", "specs": {"m": "ngc://o/m:1"}, "config_format": "yaml"},
         {"arguments", "hub", "resuming", "s3", "selective", "toml_writer", "variables"}
-        | {"download_processes"} | RARE | DELIVERY,
+        | RARE | DELIVERY,
     ),
     "selective": (
         {"command": "{config_path}", "specs": {"videos": "s3://b/v/", "labels": "s3://b/l.json"},

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there proc
 # arrives is the last part of its task.
 DOWNLOADER = """
 import functools, json, os, signal, sys
-from tao_sdk.runner import download_processes
+from tao_sdk.runner.download import download_by_processes
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.remote import RemoteFile, Request
 
@@ -65,7 +65,7 @@ pairs = [
     for name, size, checksum in files
 ]
 try:
-    download_processes.download_by_processes(pairs, tally, threads=threads)
+    download_by_processes(pairs, tally, threads=threads)
 except RunnerError as failure:
     error = str(failure)
 print(json.dumps([tally.bytes, tally.files, children, error]), flush=True)

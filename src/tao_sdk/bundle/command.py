@@ -30,11 +30,10 @@ _SEPARATOR = "\0"
 # Understood by every Python 3, up to the sentence that says which ones will do.
 _PROGRAM = """\
 import sys
-if sys.version_info<(3,8):sys.exit("tao-runner: error: Python 3.8 or newer is needed in the image, \
-and this is "+sys.version.split()[0])
+e="tao-runner: error: the image has "
+if sys.version_info<(3,8):sys.exit(e+"Python "+sys.version.split()[0]+": 3.8 or newer is needed")
 try:from <codec> import decompress
-except ImportError:sys.exit("tao-runner: error: the Python here has no module <codec>: \
-submit the job with TAO_BUNDLE_CODEC=zlib")
+except ImportError:sys.exit(e+"a Python without <codec>: submit with TAO_BUNDLE_CODEC=zlib")
 <decoder>
 p=decompress(d)[::-1].decode().split("\\0")
 exec(p[0])
@@ -45,7 +44,7 @@ _COMMAND = """\
 {first_line}
 _tao=python3
 command -v $_tao >/dev/null 2>&1||{{ _tao=python;$_tao -ESc 'import sys;sys.exit(sys.version_info<(3,))' 2>/dev/null;}}||{{
-echo 'tao-runner: error: the image has neither python3 nor python 3: choose one with Python 3.8 or newer' >&2
+echo 'tao-runner: error: the image has neither python3 nor python 3: 3.8 or newer is needed' >&2
 exit 127
 }}
 exec $_tao -X utf8 -I -S -c {start} 3<<'{end}'

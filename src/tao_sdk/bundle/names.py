@@ -79,7 +79,7 @@ class Shortener:
             variables = [use for use in inside if use.role == "variable" and use.name in own]
             taken = {short.get(use.start, use.name) for use in inside if use.name not in own}
             in_order = dict.fromkeys(use.name for use in variables)
-            names = _assign(in_order, taken, _names(string.ascii_letters))
+            names = _assign(in_order, taken, _in_expressions(function))
             short.update((use.start, names[use.name]) for use in variables)
         return join(_renamed(row, found, short))
 
@@ -195,11 +195,51 @@ def _names(first: str, shortest: int = 1) -> Iterator[str]:
 
 
 def _assign(
-    names: Iterable[str], taken: Collection[str], short_names: Iterator[str]
+    names: Iterable[str], taken: Collection[str], beside: Mapping[str, Collection[str]]
 ) -> dict[str, str]:
-    """A short name for each, the first ones getting the shortest; none that is taken."""
-    free = (name for name in short_names if name not in taken and not keyword.iskeyword(name))
-    return dict(zip(names, free, strict=False))
+    """A short name for each, the first ones getting the shortest; none that is taken.
+
+    What is in `beside` need only differ from the names that it stands beside.
+    """
+    short: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: name in beside):
+        others = beside.get(name, short)
+        used = {*taken, *(short[other] for other in others if other in short)}
+        short[name] = next(
+            free
+            for free in _names(string.ascii_letters)
+            if free not in used and not keyword.iskeyword(free)
+        )
+    return short
+
+
+def _in_expressions(function: ast.FunctionDef) -> dict[str, set[str]]:
+    """Names that mean variables of comprehensions and lambdas only, and what stands beside them."""
+    beside: dict[str, set[str]] = {}
+    within: set[ast.AST] = set()
+    for scope in ast.walk(function):
+        if isinstance(scope, ast.Lambda):
+            bound: list[ast.AST] = [scope.args]
+        elif isinstance(scope, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            bound = [generator.target for generator in scope.generators]
+        else:
+            continue
+        nodes = set(ast.walk(scope))
+        within |= nodes
+        mentioned = set(map(_variable, nodes))
+        for name in (_variable(node) for part in bound for node in ast.walk(part)):
+            beside.setdefault(name, set()).update(mentioned - {name})
+    elsewhere = {_variable(node) for node in ast.walk(function) if node not in within}
+    return {name: others for name, others in beside.items() if name not in elsewhere}
+
+
+def _variable(node: ast.AST) -> str:
+    """The variable or parameter that is mentioned here; "" where there is none."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.name or "" if isinstance(node, ast.ExceptHandler) else ""
 
 
 def _renamed(

@@ -7,6 +7,7 @@ import functools
 from pathlib import Path
 
 from tao_sdk import runner
+from tao_sdk.bundle.constants import inline
 from tao_sdk.bundle.folding import fold
 from tao_sdk.bundle.names import Shortener
 from tao_sdk.bundle.small_modules import LOADER, START, SmallModule
@@ -63,9 +64,15 @@ def stripped(name: str) -> str:
 
 
 @functools.cache
+def inlined(name: str) -> str:
+    """The same without the names of constants that only this module has."""
+    return inline(stripped(name))
+
+
+@functools.cache
 def shortener() -> Shortener:
     """The names of the whole runner, whichever part of it travels."""
-    sources = {name: stripped(name) for name in module_names()}
+    sources = {name: inlined(name) for name in module_names()}
     return Shortener(sources, kept={START, *NOT_ONLY_OURS})
 
 

@@ -10,48 +10,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from tao_sdk.bundle.tokens import offsets
-
-_Edit = tuple[int, int, str]
-"""Start and end in characters, and what stands there instead."""
-
-_Located = ast.expr | ast.stmt | ast.arg
+from tao_sdk.bundle.edits import Edit, Located, Places, apply
 
 
 def strip(source: str, *, is_package: bool = False) -> str:
     """The same program, smaller. What a package imports is what others import from it."""
-    source = _apply(source, _texts_and_annotations(source))
-    return _apply(source, _only_for_annotations(source, is_package))
+    source = apply(source, _texts_and_annotations(source))
+    return apply(source, _only_for_annotations(source, is_package))
 
 
-def _apply(source: str, edits: Iterable[_Edit]) -> str:
-    for start, end, replacement in sorted(edits, reverse=True):
-        source = source[:start] + replacement + source[end:]
-    return source
-
-
-class _Places:
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._offset = offsets(source)
-
-    def start(self, node: _Located) -> int:
-        return self._offset(node.lineno, node.col_offset)
-
-    def end(self, node: _Located) -> int:
-        return self._offset(node.end_lineno or 0, node.end_col_offset or 0)
-
-    def without(self, node: _Located, instead: str = "") -> _Edit:
-        return self.start(node), self.end(node), instead
-
-    def arrow_before(self, node: _Located) -> int:
-        return self._source.rindex("->", 0, self.start(node))
-
-
-def _texts_and_annotations(source: str) -> Iterator[_Edit]:
-    places = _Places(source)
+def _texts_and_annotations(source: str) -> Iterator[Edit]:
+    places = Places(source)
     tree = ast.parse(source)
     for statement in list(tree.body):
         if _is_for_type_checkers(statement) or _is_list_of_names(statement):
@@ -79,7 +50,7 @@ def _is_list_of_names(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
 
 
-def _texts(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
+def _texts(owner: ast.AST, body: list[ast.stmt], places: Places) -> Iterator[Edit]:
     """Every statement that is for readers only: docstrings, texts below a field, assertions."""
     texts = [statement for statement in body if _is_for_readers(statement)]
     needs_body = len(texts) == len(body) and not isinstance(owner, ast.Module)
@@ -95,7 +66,7 @@ def _is_for_readers(statement: ast.stmt) -> bool:
     )
 
 
-def _variables(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterator[_Edit]:
+def _variables(owner: ast.AST, body: list[ast.stmt], places: Places) -> Iterator[Edit]:
     for statement in body:
         if not isinstance(statement, ast.AnnAssign):
             continue
@@ -108,7 +79,7 @@ def _variables(owner: ast.AST, body: list[ast.stmt], places: _Places) -> Iterato
             yield places.end(statement.target), places.end(statement.annotation), ""
 
 
-def _signature(function: ast.FunctionDef, places: _Places) -> Iterator[_Edit]:
+def _signature(function: ast.FunctionDef, places: Places) -> Iterator[Edit]:
     arguments = function.args
     for argument in (
         *arguments.posonlyargs,
@@ -122,9 +93,9 @@ def _signature(function: ast.FunctionDef, places: _Places) -> Iterator[_Edit]:
         yield places.arrow_before(function.returns), places.end(function.returns), ""
 
 
-def _usual_encoding(call: ast.Call, places: _Places) -> Iterator[_Edit]:
+def _usual_encoding(call: ast.Call, places: Places) -> Iterator[Edit]:
     """The command starts Python with `-X utf8`."""
-    before: _Located = call.args[-1]
+    before: Located = call.args[-1]
     for given in call.keywords:
         if given.arg == "encoding" and ast.unparse(given.value) == "'utf-8'":
             yield places.end(before), places.end(given.value), ""
@@ -132,9 +103,9 @@ def _usual_encoding(call: ast.Call, places: _Places) -> Iterator[_Edit]:
             before = given.value
 
 
-def _only_for_annotations(source: str, is_package: bool) -> Iterator[_Edit]:
+def _only_for_annotations(source: str, is_package: bool) -> Iterator[Edit]:
     """Imports, and shapes of objects, that only annotations named."""
-    places = _Places(source)
+    places = Places(source)
     statements = ast.parse(source).body
     protocols = [
         places.without(statement)
@@ -144,7 +115,7 @@ def _only_for_annotations(source: str, is_package: bool) -> Iterator[_Edit]:
         and not _is_used(statement.name, source)
     ]
     yield from protocols
-    remaining = _apply(source, protocols)
+    remaining = apply(source, protocols)
     for statement in statements:
         if isinstance(statement, ast.ImportFrom) and not (is_package and statement.level):
             kept = [alias for alias in statement.names if _is_used(_bound(alias), remaining)]

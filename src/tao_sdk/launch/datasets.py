@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.runner.places import render
+from tao_sdk.runner.place_names import render
 from tao_sdk.runner.uris import scheme_of
 from tao_sdk.skills.datasets import map_datasets
 from tao_sdk.skills.names import choices_for

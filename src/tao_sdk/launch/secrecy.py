@@ -8,7 +8,7 @@ from typing import Any
 from tao_sdk import settings
 from tao_sdk.errors import SecretExposureError
 from tao_sdk.launch.plan import LaunchPlan
-from tao_sdk.runner.places import render
+from tao_sdk.runner.place_names import render
 from tao_sdk.secrets import ADDRESS_SECRETS, find_exposed, seal
 from tao_sdk.skills.spec_values import leaves
 

@@ -38,7 +38,7 @@ from tao_sdk.planning.uris import (
     unsupported,
 )
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import EVERY, render
+from tao_sdk.runner.place_names import EVERY, render
 from tao_sdk.runner.tasks import Selective, StagingTask
 from tao_sdk.runner.uris import IN_PLACE_SCHEMES, local_path, scheme_of
 

@@ -23,7 +23,7 @@ from tao_sdk.planning.spec_paths import declarations, declared_places, folder_na
 from tao_sdk.planning.uris import mount_target, unsupported
 from tao_sdk.runner.destinations import Destination
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import render
+from tao_sdk.runner.place_names import render
 from tao_sdk.runner.tasks import OutputTask
 from tao_sdk.runner.uris import IN_PLACE_SCHEMES, local_path, scheme_of
 

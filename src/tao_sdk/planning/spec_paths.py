@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.runner.arguments import same_argument
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import EVERY, PLAIN_NAME, render, set_value
+from tao_sdk.runner.place_names import EVERY, PLAIN_NAME, render
+from tao_sdk.runner.places import set_value
 
 if TYPE_CHECKING:
     from tao_sdk.runner.places import SpecPath

@@ -3,17 +3,27 @@
 A file is written under a hidden name beside its target, compared with the size and the checksum
 that its store gave, and renamed. What is not large is one request. The answers to requests for
 small files are awaited together.
+
+Python's threads have one processor among them, so many files are divided among processes. A child
+tells what it has moved, and what ends it, in lines of JSON. It ends at once when nobody reads them
+any more: its parent is gone, or has given up. That may leave files under their hidden names, as any
+kill may; the next attempt sweeps them.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .errors import RunnerError
+from .errors import RunnerError, TransferError
 from .http import Client
 from .incoming import PIECE, Incoming, InPieces, Shared, piece_count
 from .parallel import FEW, run_all
@@ -23,14 +33,22 @@ if TYPE_CHECKING:
     from .parallel import Progress, Task
     from .remote import RemoteFile
 
+    Pairs = Sequence[tuple[RemoteFile, str]]
+
 _SMALL = 256 * 1024
 """Bytes of a file that are in the kernel's hands while others are read."""
 LARGE = 2 * PIECE
 _AT_A_TIME = 4
+_WORTH_WHILE = 100
+"""Files for a process."""
+_MOST_PROCESSES = 4
+# With JSON's escapes it is still written in one piece, which no other child's words divide.
+_LONGEST_WORD = 600
+_TELL_SECONDS = 0.2
 
 
 def download_all(
-    pairs: Sequence[tuple[RemoteFile, str]],
+    pairs: Pairs,
     progress: Progress,
     *,
     threads: int,
@@ -56,7 +74,7 @@ def download_all(
         client.close()
 
 
-def _tasks(ordered: Sequence[tuple[RemoteFile, str]], shared: Shared) -> Iterator[Task]:
+def _tasks(ordered: Pairs, shared: Shared) -> Iterator[Task]:
     large = [pair for pair in ordered if pair[0].size > LARGE]
     # A few large files at a time: each is hashed by one thread.
     for first in range(0, len(large), _AT_A_TIME):
@@ -66,3 +84,79 @@ def _tasks(ordered: Sequence[tuple[RemoteFile, str]], shared: Shared) -> Iterato
     for file, target in ordered[len(large) :]:
         incoming = Incoming(file, target, shared)
         yield incoming.begin if 0 <= file.size <= _SMALL else incoming.fetch
+
+
+def download_by_processes(pairs: Pairs, progress: Progress, *, threads: int) -> None:
+    """`download_all`, by as many processes as the files and the machine are good for.
+
+    A copy of this process has none of its other threads. What these may be using, the requests
+    for the files must not need: open connections, for one.
+    """
+    count = 1
+    if sys.platform == "linux":  # elsewhere a process that has threads cannot safely be forked
+        processors = len(os.sched_getaffinity(0))
+        count = min(len(pairs) // _WORTH_WHILE, processors, threads, _MOST_PROCESSES)
+    if count < 2:
+        download_all(pairs, progress, threads=threads)
+        return
+    reading, writing = os.pipe()
+    children = []
+    for first in range(count):
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            _work(pairs[first::count], threads // count, writing)
+        children.append(child)
+    os.close(writing)
+    with open(reading, encoding="ascii") as words:
+        for line in words:
+            word = json.loads(line)
+            if isinstance(word, str):
+                raise TransferError(word)
+            nbytes, files = word
+            progress.add(nbytes)
+            for _ in range(files):
+                progress.file_done()
+    if any(os.waitpid(child, 0)[1] for child in children):
+        raise TransferError("a process that fetches files was killed: give the job more memory")
+
+
+def _work(pairs: Pairs, threads: int, pipe: int) -> None:
+    teller = _Teller(pipe)
+    try:
+        signal.set_wakeup_fd(-1)  # what it is told by signals is not its parent's business
+        threading.Thread(target=lambda: _end_with_reader(pipe), daemon=True).start()
+        download_all(pairs, teller, threads=threads, first_threads=1)
+        teller.pass_on()
+    except BaseException as error:  # noqa: BLE001 - raised by the parent
+        text = str(error) if isinstance(error, RunnerError) else repr(error)
+        teller.pass_on(text[:_LONGEST_WORD])
+    finally:
+        os._exit(0)
+
+
+def _end_with_reader(pipe: int) -> None:
+    select.select([pipe], [], [])  # it is written to: what could be read of it is an error only
+    os._exit(1)
+
+
+class _Teller:
+    """The progress of a child, told now and then."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe, self._lock, self._next = pipe, threading.Lock(), 0.0
+        self._sums = 0, 0
+
+    def file_done(self) -> None:
+        self.add(0, 1)
+
+    def add(self, nbytes: int, files: int = 0) -> None:
+        with self._lock:
+            self._sums = self._sums[0] + nbytes, self._sums[1] + files
+            if time.monotonic() > self._next:
+                self.pass_on()
+
+    def pass_on(self, word: str = "") -> None:
+        """Tell this, or the bytes and files that the parent does not know of yet."""
+        os.write(self._pipe, f"{json.dumps(word or self._sums)}\n".encode())
+        self._sums, self._next = (0, 0), time.monotonic() + _TELL_SECONDS

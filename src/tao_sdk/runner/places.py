@@ -5,30 +5,10 @@ The client has seen to it that a plan's places can exist (`planning/spec_paths.p
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     SpecPath = tuple[str | int, ...]
-
-EVERY = -1
-"""Stands in a parsed path for `[*]`."""
-
-PLAIN_NAME = r'[^.\[\]"]+'
-
-
-def render(path: SpecPath) -> str:
-    """The path as text; `parse` gives the same path back."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += "[*]" if part == EVERY else f"[{part}]"
-        elif re.fullmatch(PLAIN_NAME, part):
-            text += f".{part}" if text else part
-        else:
-            text += f"[{json.dumps(part)}]"
-    return text
 
 
 def value_at(spec: Any, path: SpecPath) -> Any:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import NotFoundError, RunnerError
-from .places import render, value_at
+from .place_names import render
+from .places import value_at
 from .site_packages import importable
 from .uris import local_path, scheme_of
 

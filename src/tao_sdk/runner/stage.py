@@ -151,17 +151,13 @@ class _Staging:
                 stage.expect(nbytes, len(each.listing.files), each.task.uri)
             # Several inputs may want the same file in the same place.
             pairs = {target: file for each in missing for file, target in each.pairs}
-            from .download import download_all
+            from .download import download_all, download_by_processes
 
+            # Only the requests for these are made without asking anybody over a connection.
+            is_s3 = all(file.uri.startswith("s3:") for file in pairs.values())
+            download = download_by_processes if is_s3 else download_all
             files = [(file, target) for target, file in pairs.items()]
-            threads = self._context.threads
-            # Only of these the request can be made without asking anybody over a connection.
-            if {scheme_of(file.uri) for file, _ in files} == {"s3"}:
-                from .download_processes import download_by_processes
-
-                download_by_processes(files, stage, threads=threads)
-            else:
-                download_all(files, stage, threads=threads)
+            download(files, stage, threads=self._context.threads)
             for each in missing:
                 for folder in each.listing.folders:
                     os.makedirs(os.path.join(each.task.target, folder), exist_ok=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tao_sdk.runner.places import render
+from tao_sdk.runner.place_names import render
 from tao_sdk.skills.errors import MissingNameError, SpecError
 from tao_sdk.skills.names import choices_for
 from tao_sdk.skills.spec_values import holds, leaves, parsed, put, value_at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.planning.spec_paths import get_value, parse
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import EVERY, render
+from tao_sdk.runner.place_names import EVERY, render
 from tao_sdk.skills.errors import SpecError
 
 if TYPE_CHECKING:

@@ -130,13 +130,13 @@ CAUSES = (
         suggestion="choose an image with Python 3.8 or newer, or submit without inputs and outputs",
         log=_says(
             "the image has neither python3 nor python",
-            r"Python 3\.8 or newer is needed",
-            "the Python of the image has no module",
+            r"the image has Python \d[\d.]*: 3\.8 or newer is needed",
+            "the image has a Python without",
         ),
         even_as_warning=True,
         specificity=98,
-        sample="tao-runner: error: the image has neither python3 nor python: choose an image with "
-        "Python 3.8 or newer, or run the command without staging",
+        sample="tao-runner: error: the image has neither python3 nor python 3: 3.8 or newer is "
+        "needed",
     ),
     Cause(
         id="delivery-denied",

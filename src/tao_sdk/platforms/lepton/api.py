@@ -136,7 +136,8 @@ class LeptonApi:
         self.calls.record(f"GET {path}")
         client = self._client(patience)
         try:
-            with self._trouble(), client.send(self._prepared("GET", path, {}), None, False) as it:
+            request = self._prepared("GET", path, {})
+            with self._trouble(), client.reply(client.begin(request), False) as it:
                 if it.status >= 300:
                     raise self._refused("GET", path, it.answer())
                 yield self._pieces(it)
@@ -197,7 +198,7 @@ class LeptonApi:
             raise AssertionError("the last attempt either answers or raises")
 
     def _whole(self, client: Client, request: Request) -> Answer:
-        with client.send(request, None, False) as reply:
+        with client.reply(client.begin(request), False) as reply:
             return reply.answer()
 
     def _prepared(self, method: str, path: str, query: Query, body: Any = None) -> Request:

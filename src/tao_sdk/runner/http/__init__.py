@@ -89,10 +89,6 @@ class Client:
             while connections:
                 connections.pop().close()
 
-    def send(self, request: Request, body: Body | None = None, follow: bool = True) -> Reply:
-        """One attempt. Redirects are followed, without credentials to another origin."""
-        return self.reply(self.begin(request, body), follow)
-
     def begin(self, request: Request, body: Body | None = None) -> Sent:
         """Send a request, whose answer is read later."""
         body = request.body if body is None else body
