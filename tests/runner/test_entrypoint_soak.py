@@ -33,6 +33,8 @@ EACH = 5
 QUICK = {"TAO_TRANSFER_ATTEMPTS": "4", "TAO_STALL_SECONDS": "0.5", "TAO_DELIVERY_SECONDS": "5"}
 SIZES = (0, 1, 1000, 70_000, 400_000)
 LARGE = download.LARGE + 1
+MANY = 200
+"""Files that come by two processes."""
 ATTEMPTS = 4
 
 
@@ -91,6 +93,8 @@ class Run:
         sizes = [dice.choice(SIZES) for _ in range(dice.randint(1, 6))]
         if dice.random() < 0.04:
             sizes.append(LARGE)
+        elif dice.random() < 0.1:
+            sizes += [dice.choice(SIZES[:3]) for _ in range(MANY)]
         self.files = {f"f{n}/{n}.bin": noise(size, self.seed + n) for n, size in enumerate(sizes)}
         self.job = f"soak-{self.seed}"
         self.persists = dice.random() < 0.5
