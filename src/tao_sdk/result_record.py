@@ -30,8 +30,9 @@ RECORD_VERSION = 1
 # that writes a richer record itself, as the runner does, leaves it under the name
 # TAO_RUNNER_RECORD.<its exit code>. It is taken if that is how the command ended: one that was
 # killed later is not believed. What a killed attempt left under such names (in a container the
-# number of the shim is always 1) is removed before. The names of its variables are such that no job
-# has them: a variable that the job finds set would change with ours.
+# number of the shim is always 1) is removed before. Signals are not heard while the record is
+# written: bash does not survive one within `$(...)`. The names of its variables are such that no
+# job has them: a variable that the job finds set would change with ours.
 SHIM = (
     'tao_d="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
     'tao_r="${NODE_RANK:-0}"; case "$tao_r" in *[!0-9]*) tao_r=0;; esac; '
@@ -49,7 +50,7 @@ SHIM = (
     'while :; do tao_n=0; wait "$tao_p"; tao_c=$?; '
     'case "$tao_c" in 127|-1) tao_c=${tao_k:-$tao_c};; esac; '
     '[ "$tao_n" = 1 ] || { [ "$tao_c" -gt 128 ] && kill -0 "$tao_p" 2>/dev/null; } || break; '
-    "tao_k=$tao_c; done; fi; "
+    "tao_k=$tao_c; done; fi; trap '' TERM INT HUP URG; "
     'if [ -n "$tao_d" ] && mkdir -p "$tao_d"; then '
     '{ [ -f "$tao_f.$$.$tao_c" ] && mv -f "$tao_f.$$.$tao_c" "$tao_f"; } || { printf '
     """'{"version":1,"job_id":"%s","rank":%s,"attempt":%s,"exit_code":%s,"""

@@ -217,3 +217,20 @@ def test_variables_of_the_job_are_its_own(shim: Shim) -> None:
     process = shim.start("env", **{name: f"mine-{name}" for name in names})
     out, _ = process.communicate()
     assert {f"{name}=mine-{name}" for name in names} <= set(out.splitlines())
+
+
+def test_a_signal_while_the_record_is_written_changes_nothing(shim: Shim, tmp_path: Path) -> None:
+    """Bash gave up where one came within `$(date)`, and there was no record."""
+    programs, begun = tmp_path / "bin", tmp_path / "begun"
+    programs.mkdir()
+    date = programs / "date"
+    # The shim asks for the time before it runs the command, and after.
+    date.write_text(
+        f'#!/bin/sh\n[ ! -e "{begun}" ] || kill -TERM "$PPID"\n: > "{begun}"\n'
+        f'exec {shutil.which("date")} "$@"\n'
+    )
+    date.chmod(0o755)
+    process = shim.start("exit 3", PATH=f"{programs}:{os.environ['PATH']}")
+    process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert shim.record().exit_code == 3
