@@ -68,6 +68,22 @@ class TestRegions:
             "eu-north-1",
         ]
 
+    def test_it_is_used_for_what_was_on_its_way_already(self, serve: Serve, tmp_path: Path) -> None:
+        """Small files are sent one behind the other, before the first answer is read."""
+
+        def answer(call: Call) -> Reply:
+            if self.scope(call) == "us-east-1":
+                region = {"x-amz-bucket-region": "eu-north-1"}
+                return Reply(301, error("PermanentRedirect"), region)
+            tag = hashlib.md5(call.body).hexdigest()  # noqa: S324 - as a store does
+            return Reply(200, b"", {"ETag": f'"{tag}"'})
+
+        files = [tmp_path / str(number) for number in range(10)]
+        for file in files:
+            file.write_bytes(b"x" * 100)
+        pairs = [(str(file), f"s3://bucket/{file.name}") for file in files]
+        assert client(serve(answer)).upload_all(pairs, Tally(), threads=30) == []
+
     def test_only_once(self, serve: Serve) -> None:
         def contrary(call: Call) -> Reply:
             other = "eu-north-1" if self.scope(call) == "us-east-1" else "us-east-1"
