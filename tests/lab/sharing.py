@@ -119,9 +119,11 @@ def used(folder: Path, begin: Callable[[bool], None], end: Callable[[], None]) -
         yield
     finally:
         with locked(_start_lock(folder)):
-            if _is_unused(users):
-                end()
-            os.close(users)  # still under the lock: the next may be the last
+            try:
+                if _is_unused(users):
+                    end()
+            finally:
+                os.close(users)  # still under the lock: the next may be the last
 
 
 def start_guard(module: str, *words: str) -> None:

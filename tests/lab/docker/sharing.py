@@ -32,10 +32,11 @@ def shared_engine() -> Iterator[Engine]:
     engine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def begin(is_first: bool) -> None:
+        if is_first:
+            _start_guard(engine)
         if not engine.alive:
             (engine.folder / "pid").unlink(missing_ok=True)
             engine.start()
-            _start_guard(engine)
         if is_first:
             engine.remove_all()  # what a killed run left
         images.provide(engine)

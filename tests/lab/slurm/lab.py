@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from lab.slurm.images import PRIVATE_REGISTRY, REGISTRY_PASSWORD, REGISTRY_USER
 from lab.slurm.login import CommandLog, Login, LoginHost, login
 from lab.slurm.variant import LoginVariant
 
+_ROUND_SECONDS = 5
 _UP = ("idle", "mixed", "allocated", "completing")
 # On its way from one attempt to the next.
 _NOT_YET_AGAIN = ("PENDING", "PREEMPTED", "NODE_FAIL", "REQUEUED", "COMPLETING")
@@ -185,12 +187,36 @@ def slurm_lab(cluster: Cluster, way_in: LoginVariant | None = None) -> Iterator[
     """A test's share of a cluster."""
     shared, home = (_own_folder(cluster.layout.shared, name) for name in ("work-", "home-"))
     kind = way_in or LoginVariant()
-    with login(cluster.folder, USER, home, cluster.environment, kind) as opened:
+    with (
+        login(cluster.folder, USER, home, cluster.environment, kind) as opened,
+        _administrator(cluster),
+    ):
         lab = SlurmLab(cluster, opened, shared, home)
         try:
             yield lab
         finally:
             lab.cancel_all()
+
+
+@contextlib.contextmanager
+def _administrator(cluster: Cluster) -> Iterator[None]:
+    """Lets go on what Slurm holds because a node that was too busy failed to launch it."""
+    gone = threading.Event()
+
+    def attend() -> None:
+        while not gone.wait(_ROUND_SECONDS):
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a test may have taken it away
+                listed = cluster.run_as_root("squeue", "-h", "-o", "%A %r", check=False)
+                for line in listed.splitlines():
+                    number, _, reason = line.partition(" ")
+                    if reason == "launch failed requeued held":
+                        cluster.run_as_root("scontrol", "release", number, check=False)
+
+    threading.Thread(target=attend, daemon=True).start()
+    try:
+        yield
+    finally:
+        gone.set()
 
 
 def _own_folder(place: Path, prefix: str) -> Path:
