@@ -16,7 +16,7 @@ from entrypoints import Container, entrypoint
 from stores import Bucket
 
 from lab import skill_bank
-from tao_sdk.runner.places import render
+from tao_sdk.runner.place_names import render
 from tao_sdk.runner.uris import scheme_of
 from tao_sdk.skills import SkillAction, SkillBank, action
 from tao_sdk.skills.layout import PACKAGED_BANK

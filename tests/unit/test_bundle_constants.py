@@ -47,8 +47,9 @@ def test_many_of_the_runners_constants_go() -> None:
     [
         ("_A = 5\nb = _A + _A", "\nb = 5 + 5"),
         ("_A = 4 * 1024\ndef f(x=_A): return x", "\ndef f(x=4096): return x"),
-        ('_A = "text"\nb = _A.join(c)', '\nb = "text".join(c)'),
-        ("_A = 1, 2\nfor b in _A: b", "\nfor b in (1, 2): b"),
+        ('_A = "text"\nb = f(_A)', '\nb = f("text")'),
+        ("_A = 1, 2\nfor b in _A: b", "\nfor b in (1, 2,): b"),
+        ('_A = ("a"), "b"\nb = c in _A', '\nb = c in ("a", "b",)'),
     ],
 )
 def test_what_is_inlined(source: str, small: str) -> None:
@@ -67,6 +68,15 @@ def test_what_is_inlined(source: str, small: str) -> None:
         "_A = B * 2\nb = _A",
         "_A = 5\nb = f'{_A}'",
         "_A = _B = 5\nb = _A",
+        "_A = 5\ndef f(_A=3): return _A",
+        "_A = 5\nf = lambda _A: _A",
+        "_A = 5\ntry: f()\nexcept ValueError as _A: f(_A)",
+        "_A = 5\ndef f():\n def _A(): 0\n return _A",
+        "_A = 5\nimport os as _A\n_A.path",
+        "_A = 5\nb = _A.real",
+        "_A = 1 - 3\nb = _A ** 2",
+        "_A = 1e308 * 10\nb = _A",
+        "_A = 5\nb = _A\ndel _A",
     ],
 )
 def test_what_stays(source: str) -> None:

@@ -464,3 +464,31 @@ def test_every_python_packs_the_same(python: Path) -> None:
         timeout=60,
     )
     assert done.stdout.decode().strip() == hashlib.sha256(repr(prepare()).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def helper():\n  return 7\n other = 2\n call = lambda given=helper: given()\n"
+        " return call() + other",
+        "class Inner:\n  value = 3\n other = 2\n make = lambda kind=Inner: kind().value\n"
+        " return make() + other",
+        "last = 0\n found = [last := item for item in range(5)]\n return [last, found]",
+        "total = [(found := item) for item in range(3)]\n"
+        " return [total, found, [found for found in (8, 9)]]",
+        "rows = [[cell * len(row) for cell in row] for row in ([1, 2], [3])]\n"
+        " return [rows, [row for row in rows if row]]",
+        "index = 5\n calls = [lambda index=index: index for index in range(3)]\n"
+        " return [index, [call() for call in calls]]",
+        "names = 'ab'\n pairs = {name: [other for other in names if other != name]"
+        " for name in names}\n return sorted(pairs.items())",
+    ],
+)
+def test_scopes_within_a_function_keep_apart(body: str) -> None:
+    source = f"def function():\n {body}\n"
+    values = []
+    for text in (source, Shortener({"m": source}, kept={"function"}).shorten("m")):
+        namespace: dict[str, Any] = {}
+        exec(compile(text, "m", "exec"), namespace)  # noqa: S102 - it is above
+        values.append(namespace["function"]())
+    assert values[0] == values[1]

@@ -25,21 +25,34 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there proc
 # arrives is the last part of its task.
 DOWNLOADER = """
 import functools, json, os, signal, sys
-from tao_sdk.runner.download import download_by_processes
+from tao_sdk.runner import download
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.remote import RemoteFile, Request
 
-files, folder, url, processors, threads, on_first_word = json.load(sys.stdin)
+files, folder, url, processors, threads, on_first_word, trouble = json.load(sys.stdin)
 os.sched_getaffinity = lambda _: range(processors)
 children, fork = [], os.fork
 
 def noted_fork():
+    if len(children) == {"no child": 0, "one child": 1}.get(trouble):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
     child = fork()
     if child:
         children.append(child)
     return child
 
 os.fork = noted_fork
+
+class Mute:
+    def dumps(self, word, **_):
+        if isinstance(word, str):
+            raise MemoryError
+        return json.dumps(word)
+
+    loads = staticmethod(json.loads)
+
+if trouble == "mute":
+    download.json = Mute()
 
 class Tally:
     bytes = files = 0
@@ -65,7 +78,7 @@ pairs = [
     for name, size, checksum in files
 ]
 try:
-    download_by_processes(pairs, tally, threads=threads)
+    download.download_by_processes(pairs, tally, threads=threads)
 except RunnerError as failure:
     error = str(failure)
 print(json.dumps([tally.bytes, tally.files, children, error]), flush=True)
@@ -104,14 +117,20 @@ class Store:
         self.server.close()
 
     def download(
-        self, folder: Path, *, processors: int = 3, threads: int = 12, on_first_word: str = ""
+        self,
+        folder: Path,
+        *,
+        processors: int = 3,
+        threads: int = 12,
+        on_first_word: str = "",
+        trouble: str = "",
     ) -> list[Any]:
         """What the downloader printed, line by line."""
         files = [
             (name, len(data), f"md5:{hashlib.md5(data).hexdigest()}")  # noqa: S324 - as a store does
             for name, data in self.files.items()
         ]
-        task = [files, str(folder), self.server.url, processors, threads, on_first_word]
+        task = [files, str(folder), self.server.url, processors, threads, on_first_word, trouble]
         done = subprocess.run(
             [sys.executable, "-c", DOWNLOADER],
             input=json.dumps(task),
@@ -180,13 +199,25 @@ def test_a_failure_is_told_and_ends_the_others(store: Store, tmp_path: Path) -> 
 
 
 def test_a_child_that_is_killed_is_missed(store: Store, tmp_path: Path) -> None:
-    store.held, store.answers = (
-        "part-0",
-        5,
-    )  # the first child has every third file, and does not finish
-    *_, (_, files, _, error) = store.download(tmp_path, on_first_word="child")
+    store.answers = 20
+    *_, (_, _, children, error) = store.download(tmp_path, on_first_word="child")
     assert "killed" in error
-    assert 213 <= files < 320
+    wait_for_end(children)  # the others wait in vain, and nobody waits for them
+
+
+def test_a_child_that_cannot_tell_what_is_wrong_is_missed(store: Store, tmp_path: Path) -> None:
+    store.missing = "part-1/001"
+    *_, (_, _, _, error) = store.download(tmp_path, trouble="mute")
+    assert "killed" in error
+
+
+@pytest.mark.parametrize("trouble", ["no child", "one child"])
+def test_where_there_may_be_no_more_processes(store: Store, tmp_path: Path, trouble: str) -> None:
+    *_, (nbytes, files, children, error) = store.download(tmp_path, trouble=trouble)
+    assert error == ""
+    assert below(tmp_path) == store.files
+    assert (nbytes, files) == (320 * 500, 320)
+    assert len(children) == (trouble == "one child")
 
 
 def test_children_end_with_their_parent(store: Store, tmp_path: Path) -> None:

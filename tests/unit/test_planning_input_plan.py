@@ -16,7 +16,8 @@ from tao_sdk.planning.output_plan import plan_outputs
 from tao_sdk.planning.spec_paths import parse
 from tao_sdk.runner.destinations import Destination
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import render, set_value
+from tao_sdk.runner.place_names import render
+from tao_sdk.runner.places import set_value
 from tao_sdk.runner.pretrained import pretrained_result
 from tao_sdk.runner.tasks import OutputTask, Selective, StagingTask, local_result, write_paths
 

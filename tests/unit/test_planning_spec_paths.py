@@ -21,7 +21,8 @@ from tao_sdk.planning.spec_paths import (
     texts,
 )
 from tao_sdk.runner.errors import RunnerError
-from tao_sdk.runner.places import EVERY, remove, render, set_value, value_at
+from tao_sdk.runner.place_names import EVERY, render
+from tao_sdk.runner.places import remove, set_value, value_at
 
 SPEC: dict[str, Any] = {
     "dataset": {

@@ -21,7 +21,7 @@ from tao_sdk.bundle.recognition import FIRST_LINE, carries_runner
 from tao_sdk.bundle.small_modules import START
 from tao_sdk.errors import ValidationError
 
-_END = "TAO_RUNNER_END"
+_END = "TAO_END"
 _CODECS = ("bz2", "zlib")
 
 # Between the parts of a bundle: the loader, and what it starts with (`tao_sdk.runner.loading`).
@@ -39,18 +39,18 @@ p=decompress(d)[::-1].decode().split("\\0")
 exec(p[0])
 <start>(*p[1:])"""
 
-# Where there is no python3, python may be Python 2, which does not know the options.
+# Where there is no python3, python may be Python 2, which knows neither the options nor f-strings.
 _COMMAND = """\
 {first_line}
-_tao=python3
-command -v $_tao >/dev/null 2>&1||{{ _tao=python;$_tao -ESc 'import sys;sys.exit(sys.version_info<(3,))' 2>/dev/null;}}||{{
+_t=python3
+command -v $_t >/dev/null 2>&1||{{ _t=python;$_t -ESc 'f""' 2>/dev/null;}}||{{
 echo 'tao-runner: error: the image has neither python3 nor python 3: 3.8 or newer is needed' >&2
 exit 127
 }}
-exec $_tao -X utf8 -I -S -c {start} 3<<'{end}'
+exec $_t -X utf8 -I -S -c {start} 3<<'{end}'
 {bundle}
 {end}
-"""  # noqa: E501 - one line in the log
+"""
 
 
 def pack(payload: dict[str, Any], features: Iterable[str]) -> str:

@@ -230,6 +230,12 @@ def _in_expressions(function: ast.FunctionDef) -> dict[str, set[str]]:
         for name in (_variable(node) for part in bound for node in ast.walk(part)):
             beside.setdefault(name, set()).update(mentioned - {name})
     elsewhere = {_variable(node) for node in ast.walk(function) if node not in within}
+    # These are variables of the function, or may be, wherever they stand.
+    for node in ast.walk(function):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            elsewhere.add(node.name)
+        elif isinstance(node, ast.NamedExpr):
+            elsewhere.add(node.target.id)
     return {name: others for name, others in beside.items() if name not in elsewhere}
 
 

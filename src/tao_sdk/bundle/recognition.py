@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FIRST_LINE = "# tao-runner 2: below are a program and its payload, compressed"
+FIRST_LINE = "# tao-runner 2: a program and its payload, compressed"
 
 
 def carries_runner(command: str) -> bool:
@@ -13,7 +13,7 @@ def carries_runner(command: str) -> bool:
 
 
 # Anywhere in a text, however it is quoted or indented there.
-_BUNDLE = re.compile(r"(3<<\S*TAO_RUNNER_END\S*)(.*?)(TAO_RUNNER_END)", re.DOTALL)
+_BUNDLE = re.compile(r"(3<<\S*TAO_END\S*)(.*?)(TAO_END)", re.DOTALL)
 
 
 def without_bundle(text: str) -> str:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from .parallel import Progress, Task
     from .remote import RemoteFile
 
-    Pairs = Sequence[tuple[RemoteFile, str]]
+    Pair = tuple[RemoteFile, str]
+    Pairs = Sequence[Pair]
 
 _SMALL = 256 * 1024
 """Bytes of a file that are in the kernel's hands while others are read."""
@@ -42,8 +43,8 @@ _AT_A_TIME = 4
 _WORTH_WHILE = 100
 """Files for a process."""
 _MOST_PROCESSES = 4
-# With JSON's escapes it is still written in one piece, which no other child's words divide.
-_LONGEST_WORD = 600
+# Bytes. With some escapes it is still written in one piece, which no other child's words divide.
+_LONGEST_WORD = 3500
 _TELL_SECONDS = 0.2
 
 
@@ -100,15 +101,23 @@ def download_by_processes(pairs: Pairs, progress: Progress, *, threads: int) -> 
         download_all(pairs, progress, threads=threads)
         return
     reading, writing = os.pipe()
-    children = []
+    left: list[Pair] = []
+    children = 0
     for first in range(count):
-        child = os.fork()
+        # In blocks: whoever looks at its own files copies little of what describes the others.
+        blocks = range(first * _WORTH_WHILE, len(pairs), count * _WORTH_WHILE)
+        part = [pair for at in blocks for pair in pairs[at : at + _WORTH_WHILE]]
+        try:
+            child = os.fork()
+        except OSError:  # there may be no more processes: then it is for us to do
+            left += part
+            continue
         if not child:
-            os.close(reading)
-            _work(pairs[first::count], threads // count, writing)
-        children.append(child)
-    os.close(writing)
-    with open(reading, encoding="ascii") as words:
+            _work(part, threads // count, reading, writing)
+        children += 1
+    threading.Thread(target=lambda: _await_children(children, writing), daemon=True).start()
+    download_all(left, progress, threads=threads)
+    with open(reading, encoding="utf-8") as words:
         for line in words:
             word = json.loads(line)
             if isinstance(word, str):
@@ -117,27 +126,39 @@ def download_by_processes(pairs: Pairs, progress: Progress, *, threads: int) -> 
             progress.add(nbytes)
             for _ in range(files):
                 progress.file_done()
-    if any(os.waitpid(child, 0)[1] for child in children):
-        raise TransferError("a process that fetches files was killed: give the job more memory")
 
 
-def _work(pairs: Pairs, threads: int, pipe: int) -> None:
-    teller = _Teller(pipe)
+def _await_children(count: int, pipe: int) -> None:
+    """Tell of one that was killed, as soon as it is; whoever reads then stops, and so do they."""
+    for _ in range(count):
+        if os.wait()[1]:
+            os.write(pipe, b'"a process that fetches files was killed: give the job more memory"\n')
+    os.close(pipe)
+
+
+def _work(pairs: Pairs, threads: int, reading: int, pipe: int) -> None:
+    teller, code = _Teller(pipe), 1
     try:
+        os.close(reading)
         signal.set_wakeup_fd(-1)  # what it is told by signals is not its parent's business
         threading.Thread(target=lambda: _end_with_reader(pipe), daemon=True).start()
         download_all(pairs, teller, threads=threads, first_threads=1)
         teller.pass_on()
-    except BaseException as error:  # noqa: BLE001 - raised by the parent
-        text = str(error) if isinstance(error, RunnerError) else repr(error)
-        teller.pass_on(text[:_LONGEST_WORD])
+        code = 0
+    except Exception as error:  # noqa: BLE001 - raised by the parent
+        if not isinstance(error, RunnerError):
+            import traceback
+
+            traceback.print_exc()
+        teller.pass_on(str(error) or repr(error))
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)  # 0 only where the parent has been told
 
 
 def _end_with_reader(pipe: int) -> None:
     select.select([pipe], [], [])  # it is written to: what could be read of it is an error only
-    os._exit(1)
+    os._exit(0)
 
 
 class _Teller:
@@ -158,5 +179,7 @@ class _Teller:
 
     def pass_on(self, word: str = "") -> None:
         """Tell this, or the bytes and files that the parent does not know of yet."""
-        os.write(self._pipe, f"{json.dumps(word or self._sums)}\n".encode())
+        text = word.encode()[:_LONGEST_WORD].decode(errors="ignore")
+        line = json.dumps(text or self._sums, ensure_ascii=False)
+        os.write(self._pipe, f"{line}\n".encode())
         self._sums, self._next = (0, 0), time.monotonic() + _TELL_SECONDS

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from .checksums import Crc32, NoHash, agrees, blocks_of, hasher_for, uses_keys
 from .errors import TransferError
 from .http import Client, PassingError, Reply, Sent
-from .http.connection import BLOCK
 from .partial_file import PartialFile, sweep
 from .remote import RemoteFile
 
@@ -145,7 +144,7 @@ class Incoming:
     def _opened(self) -> PartialFile:
         """The file that is written; made when the first byte of it is there."""
         if not self._partial:
-            self._partial = PartialFile(self._target, brief=0 <= self._size <= BLOCK)
+            self._partial = PartialFile(self._target)
         return self._partial
 
     def _finish(self) -> None:

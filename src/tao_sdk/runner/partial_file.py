@@ -30,12 +30,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 class PartialFile:
-    """The temporary beside `target`; with a `version`, one that can be gone on with.
+    """The temporary beside `target`; with a `version`, one that can be gone on with."""
 
-    What is `brief` is renamed before anybody could take it for left over.
-    """
-
-    def __init__(self, target: str, version: str = "", brief: bool = False) -> None:
+    def __init__(self, target: str, version: str = "") -> None:
         folder, _, name = target.rpartition("/")
         # A part of the name suffices to recognise it, and names can be 255 bytes long.
         self._folder, self._label = folder, f".{name[:40]}."
@@ -50,8 +47,7 @@ class PartialFile:
         if not self._is_resumable:
             self._path = self._path_for(f"{random.getrandbits(32):08x}")
             self.descriptor = os.open(self._path, _CREATE | os.O_EXCL, 0o666)
-            if not brief:
-                _lock(self.descriptor)  # against those who sweep, when it is some seconds old
+            _lock(self.descriptor)  # against those who sweep
 
     def _path_for(self, digits: str) -> str:
         return f"{self._folder}/{self._label}{digits}.tao-part"
