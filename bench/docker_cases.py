@@ -184,11 +184,11 @@ def _pretend(sdk: DockerSDK, count: int) -> list[str]:
     """So many jobs in the store, with a container each that was made and not started."""
     intent = sdk.plan(image=IMAGE, command="true", gpu_count=0).intent
     ids = [f"sweep-{number}" for number in range(count)]
-    transport = sdk.backend.transport  # type: ignore[attr-defined]
+    transport = sdk.backend.transport  # type: ignore[attr-defined]  # of this backend, not of all
     for job_id in ids:
         labels = {"tao-toolkit": "true", "tao-sdk-job-id": job_id}
         body = {"Image": IMAGE, "Cmd": ["true"], "Labels": labels}
-        body["HostConfig"] = {"NetworkMode": "none"}  # type: ignore[assignment]
+        body["HostConfig"] = {"NetworkMode": "none"}  # type: ignore[assignment]  # JSON, of whatever shape
         transport.post("/containers/create", body, name=f"tao-job-{job_id}")
     new = [NewJob(job_id, "net", "train", "", "docker", "token", "owner") for job_id in ids]
     sdk.store.begin_submissions(new)

@@ -12,7 +12,7 @@ from kubernetes import client, config
 
 class Bare:
     def __init__(self) -> None:
-        config.load_kube_config()  # type: ignore[no-untyped-call]
+        config.load_kube_config()  # type: ignore[no-untyped-call]  # it has no types
         # Its types know neither dictionaries nor answers that are not read into objects.
         self._batch: Any = client.BatchV1Api()
         self._core: Any = client.CoreV1Api()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import moments
-import submitit  # type: ignore[import-not-found]
+import submitit  # type: ignore[import-not-found]  # only in its own environment
 
 
 class Submitit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import submitit  # type: ignore[import-not-found]
+import submitit  # type: ignore[import-not-found]  # only in its own environment
 
 
 class Submitit:

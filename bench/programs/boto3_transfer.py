@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import boto3  # type: ignore[import-untyped]
-from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]
-from botocore.config import Config  # type: ignore[import-untyped]
+import boto3  # type: ignore[import-untyped]  # it has no types
+from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]  # it has no types
+from botocore.config import Config  # type: ignore[import-untyped]  # it has no types
 
 THREADS = 16
 # The newest checksums of boto3 are AWS's own: not every store knows them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 # Its interpreter has the reference's package, not ours.
-from tao_sdk.script_runner import download_folder, upload_results  # type: ignore[attr-defined]
+from tao_sdk.script_runner import download_folder, upload_results  # type: ignore[attr-defined]  # the reference's module of that name
 
 
 def main(direction: str, folder: str, uri: str) -> None:

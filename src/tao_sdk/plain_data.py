@@ -51,7 +51,7 @@ def yaml_loader() -> Any:
     """The class that reads: PyYAML's safe one, in C where it was built, ten times as fast."""
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen when it runs
         """With what looks like a number or a date resolved as OmegaConf does."""
 
     Loader.yaml_implicit_resolvers = {

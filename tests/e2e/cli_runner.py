@@ -45,7 +45,7 @@ class Cli:
         }
         process: subprocess.Popen[str] = subprocess.Popen(
             self.command(*words),
-            **{**settings, **more},  # type: ignore[call-overload]
+            **{**settings, **more},  # type: ignore[call-overload]  # JSON, of whatever shape
         )
         self._started.append(process)
         return process
@@ -75,7 +75,7 @@ class Cli:
         return self("run", "-d", "--no-watch", "--gpus", "0", *words).strip()
 
     def state_of(self, job: str) -> str:
-        [found] = self.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]
+        [found] = self.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]  # JSON, of whatever shape
         return str(found["status"])
 
 

@@ -153,7 +153,7 @@ def test_run_passes_its_options_on(cli: Cli) -> None:
     where = ["--cwd", "work", "--option", f"results_root={cli.folder}/results"]
     job = cli.submit(*options, *where, "-c", "pwd")
     cli("wait", job)
-    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]
+    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]  # JSON, of whatever shape
     assert (found["network_arch"], found["action"]) == ("dino", "train")
     assert found["parent_job_id"] == parent
     assert found["num_nodes"] == 2

@@ -103,7 +103,7 @@ def test_scripts_for_shells(cli: Cli, shell: str) -> None:
     script = cli("completion", shell)
     assert "_TAO_SDK_COMPLETE" in script
     [document] = cli.documents("completion", shell)
-    assert document["script"].strip() == script.strip()  # type: ignore[attr-defined]
+    assert document["script"].strip() == script.strip()  # type: ignore[attr-defined]  # JSON, of whatever shape
     if shutil.which(shell):
         checked = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True)
         assert (checked.returncode, checked.stderr) == (0, "")

@@ -108,7 +108,7 @@ def test_a_detached_run_is_watched_until_it_ends(cli: Cli) -> None:
 def _stored_state(cli: Cli, job: str) -> str:
     """What the store says, without asking the platform."""
     jobs = cli.documents("ls", "--no-refresh", "--all")[0]["jobs"]
-    return next(str(j["status"]) for j in jobs if j["job_id"] == job)  # type: ignore[attr-defined]
+    return next(str(j["status"]) for j in jobs if j["job_id"] == job)  # type: ignore[attr-defined]  # JSON, of whatever shape
 
 
 def test_there_is_one_watcher_and_commands_leave_its_store_whole(cli: Cli) -> None:

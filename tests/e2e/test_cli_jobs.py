@@ -26,7 +26,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 def test_a_job_goes_by_id_prefix_dash_and_address(cli: Cli) -> None:
     job = cli.submit("--", "true")
     cli("wait", job)
-    address = cli.documents("status", job)[0]["jobs"][0]["uri"]  # type: ignore[index]
+    address = cli.documents("status", job)[0]["jobs"][0]["uri"]  # type: ignore[index]  # JSON, of whatever shape
     assert address == f"tao://local/{job}"
     for reference in (job, job[:4], "-", address):
         assert job in cli("status", reference)
@@ -35,7 +35,7 @@ def test_a_job_goes_by_id_prefix_dash_and_address(cli: Cli) -> None:
 def test_an_address_leads_to_its_store_from_anywhere(cli: Cli) -> None:
     state = ["--state", "elsewhere.json"]
     cli(*state, "run", "--no-watch", "--gpus", "0", "--", "echo", "hello")
-    address = cli.documents(*state, "status", "-")[0]["jobs"][0]["uri"]  # type: ignore[index]
+    address = cli.documents(*state, "status", "-")[0]["jobs"][0]["uri"]  # type: ignore[index]  # JSON, of whatever shape
     assert address.endswith(f"?state={cli.folder}/elsewhere.json")
     assert cli("logs", address) == "hello\n"
     assert (cli.folder / "elsewhere.tao.db").exists()

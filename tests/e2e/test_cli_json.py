@@ -84,7 +84,7 @@ def test_run_attached(cli: Cli, code: int) -> None:
     assert last["exit_code"] == code
     assert bool(last["failure"]) == bool(code)
     if code:
-        assert set(last["failure"]) == FAILURE_KEYS  # type: ignore[call-overload]
+        assert set(last["failure"]) == FAILURE_KEYS  # type: ignore[call-overload]  # JSON, of whatever shape
 
 
 FAILURE_KEYS = {
@@ -186,7 +186,7 @@ def test_platforms(cli: Cli) -> None:
         assert set(platform) == names
         assert platform["usable"]
         assert {key for option in platform["options"] for key in option} == OPTION_KEYS
-    assert {key for option in document["common_options"] for key in option} == OPTION_KEYS  # type: ignore[attr-defined]
+    assert {key for option in document["common_options"] for key in option} == OPTION_KEYS  # type: ignore[attr-defined]  # JSON, of whatever shape
 
 
 OPTION_KEYS = {"name", "meaning", "default"}

@@ -94,9 +94,9 @@ def test_status_tells_how_far_a_job_is(cli: Cli) -> None:
     facts = dict(re.split(r"  +", line, maxsplit=1) for line in cli("status", job).splitlines())
     assert "epoch 3/10" in facts["progress"]
     assert "loss 0.25" in facts["progress"]
-    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]
+    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]  # JSON, of whatever shape
     assert (found["progress"]["epoch"], found["progress"]["epochs"]) == (3, 10)
-    assert cli.documents("ls")[0]["jobs"][0]["progress"] is None  # type: ignore[index]
+    assert cli.documents("ls")[0]["jobs"][0]["progress"] is None  # type: ignore[index]  # JSON, of whatever shape
 
 
 def test_progress_is_read_from_taos_status_file(cli: Cli) -> None:
@@ -105,7 +105,7 @@ def test_progress_is_read_from_taos_status_file(cli: Cli) -> None:
     write = f"mkdir {folder}; echo '{json.dumps(record)}' > {folder}/status.json"
     job = cli.submit("-c", write)
     cli("wait", job)
-    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]
+    [found] = cli.documents("status", job)[0]["jobs"]  # type: ignore[attr-defined]  # JSON, of whatever shape
     assert (found["progress"]["epoch"], found["progress"]["epochs"]) == (4, 8)
     assert found["progress"]["eta_seconds"] is None
 

@@ -163,7 +163,7 @@ def test_a_relative_root_is_one_of_this_folder(cli: Cli, data: Path) -> None:
 def test_a_relative_place_for_results_is_one_of_this_folder(cli: Cli) -> None:
     words = ("launch", "tiny-trainer", "--automl", "off", "--results", "out")
     [gate] = cli.documents(*words, "-p", "local", "--gpus", "0", code=2)
-    assert gate["review"]["results"] == str(cli.folder / "out")  # type: ignore[index]
+    assert gate["review"]["results"] == str(cli.folder / "out")  # type: ignore[index]  # JSON, of whatever shape
     _, told = cli.both(*words, "-p", "slurm", code=2)
     assert "results: 'out' is relative" in told
 
@@ -192,7 +192,7 @@ def test_a_program_gets_the_gate_and_then_the_job(cli: Cli) -> None:
     assert Path(str(launched["watcher_log"])).exists()
     assert gate["kind"] == "gate"
     assert gate["open"] is True
-    assert gate["review"]["gpu_count"] == 0  # type: ignore[index]
+    assert gate["review"]["gpu_count"] == 0  # type: ignore[index]  # JSON, of whatever shape
     assert {job["kind"] for job in jobs} == {"job"}
     assert jobs[-1]["status"] == "Complete"
 
@@ -460,7 +460,7 @@ def test_the_wizard_stops_where_credentials_are_missing(cli: Cli) -> None:
     # The command goes on from there: only the credentials are missing.
     _, *words = again.split()
     [gate] = cli.documents(*words, code=2)
-    assert [question["id"] for question in gate["missing"]] == [  # type: ignore[attr-defined]
+    assert [question["id"] for question in gate["missing"]] == [  # type: ignore[attr-defined]  # JSON, of whatever shape
         "credentials",
         "monitoring",
         "status_interval",

@@ -60,7 +60,7 @@ def training(platform: str, data: Path, **more: object) -> LaunchPlan:
         gpus=0,
         automl="off",
         bank=PACKAGED_BANK,
-        **more,  # type: ignore[arg-type]
+        **more,  # type: ignore[arg-type]  # keywords of several types
     )
 
 

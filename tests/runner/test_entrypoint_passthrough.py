@@ -109,7 +109,7 @@ def test_a_hub_and_a_store_together(box: Container, bucket: Bucket) -> None:
 
 def tar_of(members: dict[str, bytes], mode: str = "w:gz", **modes: int) -> bytes:
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode=mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=stream, mode=mode) as archive:  # type: ignore[call-overload]  # a mode of the parameters
         for name, data in members.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), modes.get(name.rpartition("/")[2], 0o644)

@@ -196,7 +196,7 @@ class TestUpload:
             bucket.put(name, b"the version before")
         hashed = uploads._content
 
-        def then_grow(store, body, blocks):  # type: ignore[no-untyped-def]
+        def then_grow(store, body, blocks):  # type: ignore[no-untyped-def]  # short, and only here
             found = hashed(store, body, blocks)
             for path in tmp_path.iterdir():
                 with path.open("ab") as file:

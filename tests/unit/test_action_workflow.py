@@ -325,7 +325,7 @@ class TestPrivacy:
         status = read(workflow.status_path)
         assert status["specs"]["sealed"] == PLACEHOLDER
         assert status["specs"]["path"] == f"/x/{PLACEHOLDER}"
-        assert "canary" in specs["deep"][0]["token"]  # type: ignore[index]
+        assert "canary" in specs["deep"][0]["token"]  # type: ignore[index]  # nested data of any type
 
     def test_a_long_command_is_kept_as_a_digest(self, workflow: ActionWorkflow) -> None:
         """Lesson E6: the packed runner does not fill the record."""

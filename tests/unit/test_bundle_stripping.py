@@ -30,14 +30,14 @@ class Essence(ast.NodeTransformer):
 
     def _visit_body(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
-        body = [statement for statement in node.body if not _is_only_for_readers(statement)]  # type: ignore[attr-defined]
+        body = [statement for statement in node.body if not _is_only_for_readers(statement)]  # type: ignore[attr-defined]  # every node that is visited so has one
         if not body and not isinstance(node, ast.Module):
             body = [ast.Expr(ast.Constant(0))]
-        node.body = body  # type: ignore[attr-defined]
+        node.body = body  # type: ignore[attr-defined]  # every node that is visited so has one
         return node
 
-    visit_Module = visit_ClassDef = visit_If = visit_For = visit_With = visit_Try = _visit_body  # noqa: N815
-    visit_ExceptHandler = visit_While = _visit_body  # noqa: N815
+    visit_Module = visit_ClassDef = visit_If = visit_For = visit_With = visit_Try = _visit_body  # noqa: N815 - as the library calls them
+    visit_ExceptHandler = visit_While = _visit_body  # noqa: N815 - as the library calls them
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None

@@ -54,7 +54,7 @@ def test_models_that_cannot_be_tuned(
 ) -> None:
     bank: object = BANK
     if model.startswith("tiny"):
-        made = Bank(tmp_path / "bank")  # type: ignore[operator]
+        made = Bank(tmp_path / "bank")  # type: ignore[operator]  # the fixture is a class
         made.add_model("tiny-off", automl_enabled=False)
         made.add_model("tiny-blocked", automl_blocked_reason="not this one")
         made.add_model("tiny-without-schema")
@@ -80,5 +80,5 @@ def test_one_switch_turns_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tiny_bank_model_takes_part(tmp_path: object) -> None:
-    bank = Bank(tmp_path / "bank").root  # type: ignore[operator]
+    bank = Bank(tmp_path / "bank").root  # type: ignore[operator]  # the fixture is a class
     assert LaunchPlan(TINY, bank=bank).facts.automl.recommended

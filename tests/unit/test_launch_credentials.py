@@ -34,7 +34,7 @@ def asked(plan: LaunchPlan) -> list[str]:
 
 def dino(platform: str, folder: str, **changes: object) -> LaunchPlan:
     roots = {"train_root": f"{folder}/t", "eval_root": f"{folder}/e"}
-    return LaunchPlan(DINO, platform=platform, bank=BANK, gpus=1, **{**roots, **changes})  # type: ignore[arg-type]
+    return LaunchPlan(DINO, platform=platform, bank=BANK, gpus=1, **{**roots, **changes})  # type: ignore[arg-type]  # keywords of several types
 
 
 @pytest.mark.parametrize("platform", PLACES)

@@ -540,7 +540,7 @@ def test_who_chooses_a_platform_in_vain_is_told_at_once(
     assert "Answer with: --train-root PATH" in told
 
     # The wizard does not take it for an answer.
-    answer = lambda _label, accept, _default=None: accept("slurm")  # noqa: E731
+    answer = lambda _label, accept, _default=None: accept("slurm")  # noqa: E731 - named where it is used
     monkeypatch.setattr("tao_sdk.cli.launch_wizard.ask", answer)
     with pytest.raises(ValidationError, match="cannot run jobs there"):
         Wizard(Session(), LaunchPlan("dino", bank=BANK)).complete()

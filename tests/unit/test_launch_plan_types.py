@@ -63,7 +63,7 @@ def test_wrong_values_are_named(field: str, value: Any, told: str) -> None:
 
 def test_a_value_of_the_environment_is_not_repeated() -> None:
     with pytest.raises(ValidationError, match=r"env_vars\.HF_TOKEN: expected text") as caught:
-        LaunchPlan("dino", env_vars={"HF_TOKEN": b"hf_secret"})  # type: ignore[dict-item]
+        LaunchPlan("dino", env_vars={"HF_TOKEN": b"hf_secret"})  # type: ignore[dict-item]  # wrong on purpose
     assert "hf_secret" not in str(caught.value)
 
 

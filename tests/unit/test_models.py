@@ -53,7 +53,7 @@ def test_a_client_is_neither_compared_nor_stored() -> None:
         platform = "x"
 
     one, other = Job("i", "n", "a", "w", created_at="t"), Job("i", "n", "a", "w", created_at="t")
-    one.bind(Client())  # type: ignore[arg-type]
+    one.bind(Client())  # type: ignore[arg-type]  # wrong on purpose
     assert one == other
     assert "_client" not in repr(one)
     assert "_client" not in dataclasses.asdict(one)
@@ -120,10 +120,10 @@ def test_what_is_not_an_address(text: str) -> None:
     ],
 )
 def test_mounts(value: object, mount: Mount) -> None:
-    assert Mount.parse(value) == mount  # type: ignore[arg-type]
+    assert Mount.parse(value) == mount  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("value", ["", ":/b", "/a:/b:rx", {"source": "/a"}, 7, None])
 def test_bad_mounts(value: object) -> None:
     with pytest.raises(ValidationError, match="mounts"):
-        Mount.parse(value)  # type: ignore[arg-type]
+        Mount.parse(value)  # type: ignore[arg-type]  # wrong on purpose

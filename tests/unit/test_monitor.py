@@ -20,7 +20,7 @@ class Lines:
         self._lines = lines[start:]
         self.cursor = str(start + len(self._lines))
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self):  # type: ignore[no-untyped-def]  # short, and only here
         return iter(self._lines)
 
 
@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> JobStore:
 
 
 @pytest.fixture
-def monitor(tmp_path: Path, store: JobStore):  # type: ignore[no-untyped-def]
+def monitor(tmp_path: Path, store: JobStore):  # type: ignore[no-untyped-def]  # short, and only here
     monitor = JobMonitor(0.01, 2, tmp_path / "session.json", store)
     yield monitor
     monitor.stop()
@@ -122,7 +122,7 @@ def test_a_hanging_platform_delays_no_other(monitor: JobMonitor, store: JobStore
     """Lesson D9: one hung call must not stall the rest."""
     hanging, quick = ScriptedSDK(store), ScriptedSDK(store)
     release, done = threading.Event(), threading.Event()
-    hanging.before_answer = lambda: release.wait(30)  # type: ignore[assignment]
+    hanging.before_answer = lambda: release.wait(30)  # type: ignore[assignment]  # what it returns is not looked at
     try:
         monitor.watch(job("stuck"), {}, hanging)
         monitor.start()

@@ -253,7 +253,7 @@ class TestPretrained:
 
 
 class TestSelective:
-    OPTIONS = {"annotation": "data[*].notes", "format": "json", "keys": ["video"]}  # noqa: RUF012
+    OPTIONS = {"annotation": "data[*].notes", "format": "json", "keys": ["video"]}  # noqa: RUF012 - never changed
 
     def test_the_annotation_of_the_same_item(self) -> None:
         spec = {

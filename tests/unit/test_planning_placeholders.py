@@ -42,7 +42,7 @@ class TestEnvironment:
             "n": 1,
             "o": None,
         }
-        assert spec["a"][0] == "${env:KEY}"  # type: ignore[index]
+        assert spec["a"][0] == "${env:KEY}"  # type: ignore[index]  # nested data of any type
 
     def test_other_interpolations_stay(self) -> None:
         spec = {"a": "${results_dir}/x ${oc.env:HOME} ${env:A,default} $env:A"}

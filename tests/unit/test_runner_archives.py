@@ -63,7 +63,7 @@ def hard_link(name: str, target: str) -> tuple[tarfile.TarInfo, bytes]:
 
 
 def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes], mode: str = "w") -> Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]  # a mode of the parameters
         for info, content in members:
             archive.addfile(info, io.BytesIO(content))
     return path

@@ -23,7 +23,7 @@ def test_it_cannot_be_printed() -> None:
 
 
 @pytest.mark.parametrize("store", [pickle.dumps, copy.deepcopy, copy.copy])
-def test_it_cannot_be_stored(store) -> None:  # type: ignore[no-untyped-def]
+def test_it_cannot_be_stored(store) -> None:  # type: ignore[no-untyped-def]  # short, and only here
     with pytest.raises(TypeError, match="Secret"):
         store(Secret(VALUE))
     with pytest.raises(TypeError):

@@ -169,7 +169,7 @@ class TestReadability:
         )
 
     def test_toml_has_sections(self) -> None:
-        train = {**SPEC["train"], "seed": 1}  # type: ignore[dict-item]
+        train = {**SPEC["train"], "seed": 1}  # type: ignore[dict-item]  # nested data of any type
         assert dump_spec({**SPEC, "train": train, "eval": {"on": {"gpu": 0}}}, "toml") == (
             'results_dir = "/results"\n'
             'image = "7.0.1-pyt"\n'
@@ -225,7 +225,7 @@ class TestRefusals:
 
     def test_the_format_must_be_text(self) -> None:
         with pytest.raises(TypeError, match="config_format must be text"):
-            dump_spec({}, None)  # type: ignore[arg-type]
+            dump_spec({}, None)  # type: ignore[arg-type]  # wrong on purpose
 
     @pytest.mark.parametrize(
         ("spec", "place"),

@@ -316,7 +316,7 @@ def test_forking_while_another_thread_writes(tmp_path: Path, mode: str) -> None:
     try:
         for number in range(10):
             name = f"child-{number}"
-            work = lambda name=name: store.create_job(name, "dino", "train", "local")  # noqa: E731
+            work = lambda name=name: store.create_job(name, "dino", "train", "local")  # noqa: E731 - named where it is used
             assert in_child(work) == 0
     finally:
         stop.set()

@@ -88,7 +88,7 @@ class Submitter:
             # As in `_start`; several jobs, so the first one stands for all.
             interrupt.tao_job_id = plans[0].job_id  # type: ignore[attr-defined]  # a note on it
             settled = [self._settled_after(interrupt, plan) for plan in plans]
-            interrupt.tao_launch_uncertain = not all(settled)  # type: ignore[attr-defined]
+            interrupt.tao_launch_uncertain = not all(settled)  # type: ignore[attr-defined]  # put there by a submission
             raise
         for job_id, submission in started.items():
             self._record(job_id, submission)

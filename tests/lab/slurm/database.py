@@ -87,7 +87,7 @@ class Database:
     def forget_jobs(self, name: str) -> None:
         """Remove what the accounting knows about jobs of this name."""
         # A name that a test made up, in a database of its own.
-        statement = f"delete from {DATABASE}.{CLUSTER}_job_table where job_name = '{name}'"  # noqa: S608
+        statement = f"delete from {DATABASE}.{CLUSTER}_job_table where job_name = '{name}'"  # noqa: S608 - the name is the lab's own
         _run(find("mariadb"), *self._client, "-e", statement)
 
     @property

@@ -60,7 +60,7 @@ def test_killed_and_restarted_while_jobs_run(lab: DockerLab) -> None:
         "Error" if number % 2 and number // 4 else "Complete" for number in range(len(asked))
     ]
     assert [statuses[job_id].status for job_id in ids] == expected
-    codes = {job_id: sdk.store.get_job(job_id)["exit_code"] for job_id in ids}  # type: ignore[index]
+    codes = {job_id: sdk.store.get_job(job_id)["exit_code"] for job_id in ids}  # type: ignore[index]  # None would fail here as well
     assert [codes[job_id] for job_id in ids[1::2]] == [n // 4 for n in range(20) if n % 2]
     assert list(followed) == []
 
@@ -113,7 +113,7 @@ def test_an_engine_that_comes_up_without_its_disk(
         assert meanwhile.get_job_status(recorded.id).status == "Error", "its record is on the mount"
     for asked in (sdk, meanwhile, lab.sdk()):
         assert asked.get_job_status(job.id).status == "Error"
-    assert sdk.store.get_job(job.id)["exit_code"] == 3  # type: ignore[index]
+    assert sdk.store.get_job(job.id)["exit_code"] == 3  # type: ignore[index]  # None would fail here as well
     [left] = [one for one in sdk.list_jobs() if one.id not in ids]
     assert "never submitted" in left.refresh().message, "now it is known"
 

@@ -57,7 +57,7 @@ class TestAssignment:
         with pytest.raises(CapacityError, match=f"1 of 2 are free .held by tao-job-{holder.id}"):
             sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
         refused = sdk.list_jobs(status="Error")
-        assert refused[0].explain()["err_class"] == "ERR_CAPACITY"  # type: ignore[index]
+        assert refused[0].explain()["err_class"] == "ERR_CAPACITY"  # type: ignore[index]  # None would fail here as well
         assert holder.cancel()
         again = sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
         assert again.wait(timeout=LONG).status == "Complete"
@@ -86,8 +86,8 @@ class TestAssignment:
     ) -> None:
         """Lesson 6.2: GPU discovery looked at the client's machine."""
         sdk = lab.sdk()
-        monkeypatch.setattr(sdk.backend.host, "_local", False)  # type: ignore[attr-defined]
-        found = sdk.backend.host.gpus(BUSYBOX)  # type: ignore[attr-defined]
+        monkeypatch.setattr(sdk.backend.host, "_local", False)  # type: ignore[attr-defined]  # of this backend, not of all
+        found = sdk.backend.host.gpus(BUSYBOX)  # type: ignore[attr-defined]  # of this backend, not of all
         assert [gpu.key for gpu in found] == ["GPU-lab-0", "GPU-lab-1", "GPU-lab-2"]
         assert found[0].used_mib == 40000
 

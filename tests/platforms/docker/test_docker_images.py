@@ -93,7 +93,7 @@ class TestBadImages:
         for job in jobs:
             assert job.status == "Error"
             assert "cannot be pulled" in job.refresh().message
-            assert job.explain()["err_class"] == "ERR_IMAGE"  # type: ignore[index]
+            assert job.explain()["err_class"] == "ERR_IMAGE"  # type: ignore[index]  # None would fail here as well
 
     def test_they_are_tried_again_by_the_next_submission(
         self, lab: DockerLab, empty: Registry
@@ -141,7 +141,7 @@ class TestBadImages:
                 sdk.submit(plan)
         del plan
         gc.collect()
-        assert len(sdk.backend._refusals) == 0  # type: ignore[attr-defined]
+        assert len(sdk.backend._refusals) == 0  # type: ignore[attr-defined]  # of this backend, not of all
 
 
 def test_an_interrupted_pull_ends_the_others(

@@ -312,7 +312,7 @@ class TestImages:
         self.log_in(server, PASSWORD)
         with pytest.raises(SubmissionRejectedError, match="not found"):
             lab.sdk().create_job(**asked)
-        classes = {job.explain()["err_class"] for job in sdk.list_jobs()}  # type: ignore[index]
+        classes = {job.explain()["err_class"] for job in sdk.list_jobs()}  # type: ignore[index]  # None would fail here as well
         assert classes == {"ERR_CREDENTIAL", "ERR_IMAGE"}
 
 

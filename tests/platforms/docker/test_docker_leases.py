@@ -126,7 +126,7 @@ class TestSlowStarts:
         monkeypatch.setattr(leases, "TENTATIVE_SECONDS", 2)
         slow, quick = lab.sdk(), lab.sdk()
         for sdk in (slow, quick):
-            sdk.backend._leases._local_folder = None  # type: ignore[attr-defined]
+            sdk.backend._leases._local_folder = None  # type: ignore[attr-defined]  # of this backend, not of all
         real, made, go_on = Launcher._run, threading.Event(), threading.Event()
 
         def run_later(self: Launcher, container: str) -> None:
@@ -167,7 +167,7 @@ class TestSlowStarts:
         sdk = lab.sdk()
         held = Container("id", "name", "created", "", int(time.time()) + 9999, {})
         monkeypatch.setattr(leases, "daemon_time", lambda _: held.created_at + timedelta(hours=1))
-        assert sdk.backend._leases.age(held) == 3600  # type: ignore[attr-defined]
+        assert sdk.backend._leases.age(held) == 3600  # type: ignore[attr-defined]  # of this backend, not of all
 
 
 class TestLocksOfTheMachine:

@@ -139,7 +139,7 @@ ROOT = users.Caller(0, 0, (0,), "root")
 def choose(caller: users.Caller, **keywords: Any) -> users.ContainerUser:
     facts = {"local": True, "results": True, "info": INFO}
     facts.update({name: keywords.pop(name) for name in tuple(facts) if name in keywords})
-    return users.choose(keywords, caller, **facts)  # type: ignore[arg-type]
+    return users.choose(keywords, caller, **facts)  # type: ignore[arg-type]  # keywords of several types
 
 
 def test_results_belong_to_whoever_asked() -> None:
@@ -304,7 +304,7 @@ class NoDaemon:
 @pytest.mark.seed("004.3")
 def test_whose_name_a_pull_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
     def account(registry: str) -> dict[str, str] | None:
-        return images.credentials(NoDaemon(), registry)  # type: ignore[arg-type]
+        return images.credentials(NoDaemon(), registry)  # type: ignore[arg-type]  # has what is asked of it
 
     monkeypatch.delenv("DOCKER_USERNAME", raising=False)
     monkeypatch.delenv("NGC_KEY", raising=False)

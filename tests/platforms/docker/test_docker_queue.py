@@ -147,7 +147,7 @@ class TestCancel:
         # The other process has written down its wish, and not reached the daemon yet.
         before_the_start(
             monkeypatch,
-            lambda: sdk.backend._kept.mark_canceled(waiting.id),  # type: ignore[attr-defined]
+            lambda: sdk.backend._kept.mark_canceled(waiting.id),  # type: ignore[attr-defined]  # of this backend, not of all
         )
         assert waiting.refresh().status == "Pending"
         cancel_by_another(lab, waiting)

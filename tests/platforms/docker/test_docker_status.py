@@ -141,7 +141,7 @@ class TestContainers:
         assert status.status == "Error"
         assert "its container stays" in status.message
         assert name_of(job) in containers(lab)
-        assert job.explain()["exit_code"] == 3  # type: ignore[index]
+        assert job.explain()["exit_code"] == 3  # type: ignore[index]  # None would fail here as well
 
     def test_auto_removed_while_many_watch(
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +175,7 @@ class TestContainers:
         whole = [str(number) for number in range(1, 20_001)]
         for job in jobs:
             assert sdk.get_job_logs(job.id).splitlines() == whole
-            assert sdk.get_failure_analysis(job.id)["exit_code"] == 3  # type: ignore[index]
+            assert sdk.get_failure_analysis(job.id)["exit_code"] == 3  # type: ignore[index]  # None would fail here as well
         assert not {name_of(job) for job in jobs} & set(containers(lab))
         left = [path.name for path in lab.folder.rglob(".writing-*")]
         assert left == []
@@ -281,10 +281,10 @@ def test_the_table_of_states(lab: DockerLab, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
     sdk = lab.sdk()
     plan = sdk.plan(**lab.job("sleep 600"))
-    real = sdk.backend._launcher.start  # type: ignore[attr-defined]
-    sdk.backend._launcher.start = lambda *_: None  # type: ignore[attr-defined]
+    real = sdk.backend._launcher.start  # type: ignore[attr-defined]  # of this backend, not of all
+    sdk.backend._launcher.start = lambda *_: None  # type: ignore[attr-defined]  # of this backend, not of all
     created = sdk.submit(plan)
-    sdk.backend._launcher.start = real  # type: ignore[attr-defined]
+    sdk.backend._launcher.start = real  # type: ignore[attr-defined]  # of this backend, not of all
     assert created.refresh().status == "Pending", "created"
     lab.engine.docker("start", name_of(created))
     assert created.refresh().status == "Running", "running"
@@ -312,4 +312,4 @@ def test_the_table_of_states(lab: DockerLab, monkeypatch: pytest.MonkeyPatch) ->
     for code, status in ((0, "Complete"), (7, "Error")):
         job = sdk.create_job(**lab.job(f"exit {code}"))
         assert job.wait(timeout=LONG).status == status
-        assert sdk.store.get_job(job.id)["exit_code"] == code  # type: ignore[index]
+        assert sdk.store.get_job(job.id)["exit_code"] == code  # type: ignore[index]  # None would fail here as well

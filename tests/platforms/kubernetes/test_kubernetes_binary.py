@@ -198,7 +198,7 @@ def test_both_forms_of_a_real_list_say_the_same(
         assert isinstance(api, KubeApi)
         for path, item in ((played.jobs, binary.JOB), (f"{played.path}/pods", binary.POD)):
             # Controllers may be at work between the two.
-            eventually(lambda path=path, item=item: _are_equal(api, path, item))  # type: ignore[misc]
+            eventually(lambda path=path, item=item: _are_equal(api, path, item))  # type: ignore[misc]  # bound now: the loop goes on
         names = {one["metadata"]["name"] for one in api.list_all(played.jobs, binary.JOB).items}
         assert {job_name(stuck), job_name(failed), job_name(complete), job_name(several)} < names
         assert running["metadata"]["uid"]

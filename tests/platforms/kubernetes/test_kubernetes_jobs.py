@@ -82,7 +82,7 @@ class TestSubmitting:
         assert "tao-sdk-submitting" not in played.job(name)["metadata"]["labels"]
         played.api.delete(f"{played.jobs}/{name}", propagationPolicy="Background")
         for resource, one in owned.items():
-            eventually(lambda r=resource, o=one: o not in objects(played, r))  # type: ignore[misc]
+            eventually(lambda r=resource, o=one: o not in objects(played, r))  # type: ignore[misc]  # bound now: the loop goes on
 
     def test_a_refusal_leaves_nothing(self, sdk: KubernetesSDK, played: Namespace) -> None:
         """Lesson W13: what was made before a refusal stays."""

@@ -80,9 +80,9 @@ class TestVanished:
         assert seen.wait(timeout=LONG).status == "Complete"
         for job in (seen, unseen):
             path = f"{played.jobs}/{job_name(job)}"
-            eventually(lambda path=path: "completionTime" in played.api.get(path)["status"])  # type: ignore[misc]
+            eventually(lambda path=path: "completionTime" in played.api.get(path)["status"])  # type: ignore[misc]  # bound now: the loop goes on
             played.api.patch(path, {"spec": {"ttlSecondsAfterFinished": 0}})
-            eventually(lambda path=path: not played.api.exists(path))  # type: ignore[misc]
+            eventually(lambda path=path: not played.api.exists(path))  # type: ignore[misc]  # bound now: the loop goes on
         monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
         assert unseen.wait(timeout=LONG).status == "Error"
         assert says(unseen, "the hour was over for which ended Jobs are kept")

@@ -279,7 +279,7 @@ class TestSupervisor:
     def test_a_damaged_claim_keeps_no_other_submission_from_being_settled(
         self, sdk: LocalSDK, tmp_path: Path
     ) -> None:
-        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]
+        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]  # played by the test
         bad, good = (sdk.create_job(command="true", gpu_count=0) for _ in range(2))
         for job in (bad, good):
             eventually(
@@ -553,7 +553,7 @@ class TestRequests:
             sdk.store.request_cancel(given.job_id)
             return real(given)
 
-        sdk.backend.submit = submit_slowly  # type: ignore[method-assign]
+        sdk.backend.submit = submit_slowly  # type: ignore[method-assign]  # played by the test
         job = sdk.submit(plan)
         assert job.wait(timeout=LONG).status == "Canceled"
 
@@ -561,7 +561,7 @@ class TestRequests:
         self, sdk: LocalSDK, tmp_path: Path
     ) -> None:
         """The client dies after submitting, and the disk is away when somebody settles it."""
-        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]
+        sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]  # played by the test
         job = sdk.create_job(command="true", gpu_count=0)
         eventually(lambda: (folder_of(sdk, job).read_state() or {}).get("phase") == "done")
         sdk.store.release_submission(job.id)

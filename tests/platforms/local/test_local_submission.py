@@ -31,8 +31,8 @@ class TestInterruptedTogether:
         with pytest.raises(KeyboardInterrupt) as caught:
             sdk.create_jobs([{"command": "true", "gpu_count": 0}] * 2)
         jobs = sdk.list_jobs()
-        assert caught.value.tao_job_id in {job.id for job in jobs}  # type: ignore[attr-defined]
-        assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]
+        assert caught.value.tao_job_id in {job.id for job in jobs}  # type: ignore[attr-defined]  # put there by a submission
+        assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]  # put there by a submission
         assert [job.refresh().status for job in jobs] == ["Canceled"] * 2
         assert sdk.reconcile() == []
 
@@ -54,7 +54,7 @@ def test_nothing_that_walks_through_a_plan_finds_a_secret(sdk: LocalSDK) -> None
     texts += [plan.render(), json.dumps(plan.to_dict(), default=str), str(plan.request)]
     assert not any(SECRET in text for text in texts)
     with pytest.raises(TypeError):
-        list(plan)  # type: ignore[call-overload]
+        list(plan)  # type: ignore[call-overload]  # wrong on purpose
     with pytest.raises(TypeError, match="Secret cannot be pickled"):
         pickle.dumps(plan)
 

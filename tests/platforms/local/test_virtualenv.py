@@ -126,7 +126,7 @@ def test_errors_come_before_anything_exists(
     sdk: VirtualEnvSDK, script: Path, arguments: dict[str, object], text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
-        sdk.create_python_job(**{"script": str(script), "gpu_count": 0, **arguments})  # type: ignore[arg-type]
+        sdk.create_python_job(**{"script": str(script), "gpu_count": 0, **arguments})  # type: ignore[arg-type]  # keywords of several types
     assert sdk.list_jobs() == []
 
 

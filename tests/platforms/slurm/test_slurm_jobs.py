@@ -174,7 +174,7 @@ class TestController:
             wait = 'echo up; until [ -e "$TAO_RESULTS_ROOT/$TAO_JOB_ID/go" ]; do sleep 0.1; done; '
             good, bad = sdk.create_job(**lab.job(wait)), sdk.create_job(**lab.job(f"{wait}exit 3"))
             for job in (good, bad):
-                eventually(lambda job=job: "up" in sdk.get_job_logs(job.id))  # type: ignore[misc]
+                eventually(lambda job=job: "up" in sdk.get_job_logs(job.id))  # type: ignore[misc]  # bound now: the loop goes on
                 assert job.refresh().status == "Running"
             slurm.stop_controller()
             status = sdk.get_job_status(good.id)

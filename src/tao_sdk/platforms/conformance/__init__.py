@@ -2,7 +2,7 @@
 
 In a test module of your platform::
 
-    from tao_sdk.platforms.conformance import *  # noqa: F403
+    from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
 
     @pytest.fixture
     def lab(tmp_path):

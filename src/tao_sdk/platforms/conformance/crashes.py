@@ -103,7 +103,7 @@ class TestKilledClient:
         with pytest.raises(KeyboardInterrupt) as caught:
             sdk.create_job(**lab.counted_job("true"))
         job_id = caught.value.tao_job_id  # type: ignore[attr-defined]  # a note on it
-        assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]
+        assert caught.value.tao_launch_uncertain is False  # type: ignore[attr-defined]  # put there by a submission
         assert lab.sdk().wait(job_id, timeout=60).status == "Complete"
         assert lab.starts_of(job_id) == 1
 
@@ -148,7 +148,7 @@ def check_exactly_once(lab: Lab) -> dict[str, dict[str, Any]]:
     sdk.reconcile()
     rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
     for job_id in rows:
-        eventually(lambda job_id=job_id: sdk.get_job_status(job_id).terminal)  # type: ignore[misc]
+        eventually(lambda job_id=job_id: sdk.get_job_status(job_id).terminal)  # type: ignore[misc]  # bound now: the loop goes on
     rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
     for job_id, row in rows.items():
         if row["phase"] == "rejected":

@@ -119,10 +119,10 @@ def pages(
 
 def _load_ahead() -> None:
     """While the answer is on its way, load what will be needed when it is here."""
-    from xml.etree import ElementTree  # noqa: F401
+    from xml.etree import ElementTree  # noqa: F401 - loaded ahead, used later
 
     with contextlib.suppress(ImportError):  # it travels with those only who fetch something
-        from .. import download  # noqa: F401
+        from .. import download  # noqa: F401 - loaded ahead, used later
 
 
 def _parse_page(answer: Answer, uri: str) -> tuple[list[Item], list[str], str | None]:
