@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there proc
 # Downloads in a process of its own, as the runner does. What it does when the first word of a child
 # arrives is the last part of its task.
 DOWNLOADER = """
-import functools, json, os, signal, sys
+import functools, json, os, signal, sys, threading
 from tao_sdk.runner import download
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.remote import RemoteFile, Request
@@ -56,17 +56,20 @@ if trouble == "mute":
 
 class Tally:
     bytes = files = 0
+    lock = threading.Lock()  # without children there are threads
 
     def add(self, nbytes):
-        if not self.bytes:
-            print(json.dumps(children), flush=True)
-            if on_first_word:
-                victim = os.getpid() if on_first_word == "parent" else children[0]
-                os.kill(victim, signal.SIGKILL)
-        self.bytes += nbytes
+        with self.lock:
+            if not self.bytes:
+                print(json.dumps(children), flush=True)
+                if on_first_word:
+                    victim = os.getpid() if on_first_word == "parent" else children[0]
+                    os.kill(victim, signal.SIGKILL)
+            self.bytes += nbytes
 
     def file_done(self):
-        self.files += 1
+        with self.lock:
+            self.files += 1
 
 tally, error = Tally(), ""
 pairs = [
