@@ -18,8 +18,8 @@ import tao_sdk
 from tao_sdk.failures.markdown import catalogue_markdown
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.backend import Backend
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import COMMON_OPTIONS, Option
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.settings import INJECTED_CREDENTIALS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[1]

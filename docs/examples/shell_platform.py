@@ -25,8 +25,8 @@ from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import JobRequest, Option, check_text
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.result_record import ResultRecord, shim_argv
 from tao_sdk.secrets import PLACEHOLDER, Secret, redact, reveal_all, seal
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tao_sdk.models import Checkpoint, Job, JobState, JobStatus, Mount
     from tao_sdk.monitor import JobMonitor
     from tao_sdk.platforms.backend import Plan
-    from tao_sdk.platforms.base import PlatformSDK
     from tao_sdk.platforms.local.sdk import LocalSDK
     from tao_sdk.platforms.local.virtualenv import VirtualEnvSDK
     from tao_sdk.platforms.protocol import ArtifactCleanupSDK, PythonScriptSDK
     from tao_sdk.platforms.registry import attach
     from tao_sdk.platforms.request import JobRequest
+    from tao_sdk.platforms.sdk import PlatformSDK
     from tao_sdk.secrets import Secret
     from tao_sdk.skills import SkillBank
 
@@ -40,7 +40,7 @@ _HOMES = {
     "LocalSDK": "tao_sdk.platforms.local.sdk",
     "Mount": "tao_sdk.models",
     "Plan": "tao_sdk.platforms.backend",
-    "PlatformSDK": "tao_sdk.platforms.base",
+    "PlatformSDK": "tao_sdk.platforms.sdk",
     "PythonScriptSDK": "tao_sdk.platforms.protocol",
     "Secret": "tao_sdk.secrets",
     "SkillBank": "tao_sdk.skills",

@@ -18,9 +18,9 @@ from typing import Any
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.registry import get
+from tao_sdk.platforms.sdk import PlatformSDK
 
 # Who asks `is_watched` holds the lock for a moment; that is not a watcher.
 _PROBE_SECONDS = 0.3

@@ -12,9 +12,9 @@ from common_lab import DIE, ContainerLab, files_under, steps_around_program
 from lab.brev import BrevCloud
 from lab.docker.python_image import python_image
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.brev import BrevSDK
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.sdk import PlatformSDK
 
 
 class BrevLab(ContainerLab[BrevSDK]):

@@ -13,8 +13,8 @@ import pytest
 from lab.docker.images import BUSYBOX
 from tao_sdk import settings
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import Lab
+from tao_sdk.platforms.sdk import PlatformSDK
 
 SDK = TypeVar("SDK", bound=PlatformSDK)
 

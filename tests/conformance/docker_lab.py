@@ -15,9 +15,9 @@ from lab.docker import Engine
 from lab.docker.proxy import Proxy
 from lab.docker.python_image import python_image
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 
 
 class DockerLab(ContainerLab[DockerSDK]):

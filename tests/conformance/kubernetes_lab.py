@@ -15,9 +15,9 @@ from lab.kubernetes import ALICE, Namespace, RefusedError
 from lab.kubernetes.images import PYTHON
 from lab.kubernetes.pki import user_of_certificate, write_kubeconfig
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 
 _READABLE = ("pods", "services", "configmaps", "events")
 

@@ -14,9 +14,9 @@ from common_lab import DIE, PlatformLab, files_under, steps_around
 from lab.lepton import LeptonServer
 from tao_sdk import settings
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.lepton import LeptonSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 
 
 class LeptonLab(PlatformLab[LeptonSDK]):

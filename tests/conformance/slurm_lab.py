@@ -12,8 +12,8 @@ from common_lab import DIE, PlatformLab, files_under, steps_around_program
 
 from lab.slurm import SlurmLab
 from tao_sdk.models import Job
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.slurm import SlurmSDK
 
 

@@ -14,8 +14,8 @@ from tao_sdk.cli.session import Place, Session
 from tao_sdk.errors import JobNotFoundError, TaoError
 from tao_sdk.job_store import Row, decode
 from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.observation import describe
+from tao_sdk.platforms.sdk import PlatformSDK
 
 
 @dataclass(frozen=True)

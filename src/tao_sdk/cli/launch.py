@@ -34,7 +34,7 @@ from tao_sdk.platforms import registry
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 
 @click.command(

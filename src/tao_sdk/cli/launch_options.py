@@ -23,7 +23,7 @@ from tao_sdk.platforms.request import COMMON_OPTIONS, Option
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

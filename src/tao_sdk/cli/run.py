@@ -18,7 +18,7 @@ from tao_sdk.cli.views import explanation, outcome
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.backend import Plan
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 
 @click.command(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tao_sdk.job_store import JobStore
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 
 class Place:

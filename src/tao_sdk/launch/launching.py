@@ -16,7 +16,7 @@ from tao_sdk.script_runner import build_entrypoint
 if TYPE_CHECKING:
     from tao_sdk.models import Job
     from tao_sdk.platforms.backend import Plan
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 __all__ = ["launch", "platform_sdk", "prepare", "submit"]
 

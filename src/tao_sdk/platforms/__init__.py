@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tao_sdk.platforms.base import PlatformSDK
     from tao_sdk.platforms.protocol import ArtifactCleanupSDK, PythonScriptSDK
     from tao_sdk.platforms.registry import get, names
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 __all__ = ["ArtifactCleanupSDK", "PlatformSDK", "PythonScriptSDK", "get", "names"]
 
 _HOMES = {
     "ArtifactCleanupSDK": "tao_sdk.platforms.protocol",
-    "PlatformSDK": "tao_sdk.platforms.base",
+    "PlatformSDK": "tao_sdk.platforms.sdk",
     "PythonScriptSDK": "tao_sdk.platforms.protocol",
     "get": "tao_sdk.platforms.registry",
     "names": "tao_sdk.platforms.registry",

@@ -1,6 +1,6 @@
 """The seam between the SDK and a platform.
 
-`PlatformSDK` (base.py) is the whole public interface, written once. A platform supplies a
+`PlatformSDK` (sdk.py) is the whole public interface, written once. A platform supplies a
 `Backend`: a handful of primitives over one thin transport. Nothing above this line knows how a
 platform works; nothing below it knows about stores, handles or waiting.
 
@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from tao_sdk.bundle.recognition import without_bundle
 from tao_sdk.errors import BackendUnreachableError
@@ -170,10 +170,32 @@ class JobRef(NamedTuple):
     identity: JobIdentity
     native: Mapping[str, Any]
     results_dir: str = ""
+    cancel_requested: bool = False
+    """Whether the user asked for its end: tells a cancelled job from a failed one."""
 
     @property
     def job_id(self) -> str:
         return self.identity.job_id
+
+
+class Attempt(NamedTuple):
+    """One submission of a job to its platform."""
+
+    number: int
+    cause: str = ""
+    """Why it was made: "infra" or "preempted"; empty for the first."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that it must not run on."""
+    native_id: str = ""
+
+
+class RetryLimits(NamedTuple):
+    """How often, and how patiently, a platform's jobs are submitted again."""
+
+    budget: int
+    """Attempts after the first, for each cause."""
+    pause_seconds: float
+    """Before the first retry of an infrastructure failure; doubles with each further one."""
 
 
 class Observation(NamedTuple):
@@ -192,6 +214,16 @@ class Observation(NamedTuple):
     unreachable: str = ""
     cancel_aware: bool = False
     """The platform itself tells a cancelled job from a failed one."""
+    due: bool = False
+    """`advance` has something to do for this job, which may have ended."""
+    attempts: tuple[Attempt, ...] = ()
+    """Its submissions, oldest first, where the platform can resubmit it; empty where it cannot."""
+    fault: str = ""
+    """Whose fault the platform says this end was: "infra", "preempted" or "program"; empty when
+    only the explanation can tell.
+    """
+    node: str = ""
+    """The node to blame, when the platform names exactly one."""
 
 
 MISSING = Observation(state=None)
@@ -214,27 +246,27 @@ class LogChunk(NamedTuple):
     """Where the next read begins, also when there were no lines."""
 
 
-class Pauses:
-    """The time between two looks of somebody who waits: here it is slept away."""
+class PollBackoff:
+    """Delay between polls; this default sleeps."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
 
     @property
     def longest(self) -> float:
-        """How seldom one may look and still see an end in good time."""
+        """The longest delay that still shows an end in good time."""
         return self._longest
 
     def after(self, delay: float) -> float:
-        """How long the next pause should be: ever longer, as the caller proposes, up to a limit."""
+        """The next delay: what the caller proposes, up to a limit."""
         return min(delay, self.longest)
 
     def pause(self, seconds: float) -> None:
-        """Let so much time pass, or less if something has happened."""
+        """Wait that long, or less if something happens."""
         time.sleep(seconds)
 
     def close(self) -> None:
-        """Let go of what tells of changes."""
+        """Release what reports changes."""
 
 
 class Backend(ABC):
@@ -290,11 +322,11 @@ class Backend(ABC):
 
     @abstractmethod
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
-        """The present state of all these jobs, in one round trip."""
+        """The present state of all these jobs, in one round trip. Looks, never acts."""
 
-    def pauses(self, job_ids: Sequence[str]) -> Pauses:  # noqa: ARG002 - for those who are told
-        """How a caller waits between two looks at these jobs. To be closed afterwards."""
-        return Pauses(self.poll_seconds)
+    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:  # noqa: ARG002 - for platforms with events
+        """How a caller waits between two polls of these jobs. The caller closes it."""
+        return PollBackoff(self.poll_seconds)
 
     @abstractmethod
     def cancel(self, job: JobRef) -> None:
@@ -354,3 +386,31 @@ class Backend(ABC):
     @abstractmethod
     def list_path(self, path: str) -> list[str]:
         """Names in a folder, seen from where jobs run."""
+
+
+@runtime_checkable
+class Advances(Protocol):
+    """A platform on which somebody must act for jobs to go on or to be cleaned up."""
+
+    def advance(self, jobs: Sequence[JobRef]) -> None:
+        """Start what waits, save logs and outcomes before the platform forgets, clean up.
+
+        Called by an attending process with the jobs whose last observation was `due`, ended ones
+        included; one process at a time by a lease, which a slow one may outlive. Repeating it is
+        harmless, and what goes wrong with one job stops no other. `observe` shows the result.
+        """
+
+
+@runtime_checkable
+class Resubmits(Protocol):
+    """A platform that can run a job again under the same id."""
+
+    @property
+    def retry_limits(self) -> RetryLimits: ...
+
+    def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
+        """Submit the job once more, as `attempt` says; what is true about the job then.
+
+        `why` is for the message. A platform whose attempt of that number exists, or that refuses,
+        says so in the observation.
+        """

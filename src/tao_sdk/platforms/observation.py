@@ -88,7 +88,7 @@ def update_for_missing(
 
 def describe(row: Row) -> JobStatus:
     """A stored row as the status that users see."""
-    from tao_sdk.models import JobStatus  # loaded late: see base.py
+    from tao_sdk.models import JobStatus  # loaded late: see sdk.py
 
     message = row["message"]
     if row["poll_error"] and not JobState(row["status"]).terminal:

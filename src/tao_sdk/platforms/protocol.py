@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tao_sdk.models import Job, JobStatus
-from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 
 __all__ = ["ArtifactCleanupSDK", "PlatformSDK", "PythonScriptSDK"]
 

@@ -15,7 +15,7 @@ from tao_sdk.errors import JobNotFoundError, PlatformError, ValidationError
 from tao_sdk.models import Job, JobUri
 
 if TYPE_CHECKING:
-    from tao_sdk.platforms.base import PlatformSDK
+    from tao_sdk.platforms.sdk import PlatformSDK
 
 GROUP = "tao_sdk.platforms"
 

@@ -45,6 +45,7 @@ def job_ref(row: Mapping[str, Any]) -> JobRef:
         identity=JobIdentity(row["job_id"], row["token"]),
         native=json.loads(row["native"]),
         results_dir=row["results_dir"],
+        cancel_requested=bool(row["cancel_requested_at"]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import JobState
-from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.submission import job_ref
 
 if TYPE_CHECKING:

@@ -176,7 +176,7 @@ class TestEvents:
         sdk = lab.sdk()
         often = sdk.backend.poll_seconds
         job = sdk.create_job(**lab.job("while [ ! -e /starts/end ]; do sleep 0.05; done"))
-        with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
+        with contextlib.closing(sdk.backend.backoff([job.id])) as pauses:
 
             def asks_often_after(seconds: float) -> bool:
                 pauses.pause(seconds)

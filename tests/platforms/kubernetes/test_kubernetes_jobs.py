@@ -371,7 +371,7 @@ class TestTruth:
         [pod] = played.nodes.wait_for_pods(f"tao-job-{job.id}")
         played.nodes.start(pod)
         eventually(lambda: job.refresh().status == "Running")
-        with contextlib.closing(sdk.backend.pauses([job.id])) as pauses:
+        with contextlib.closing(sdk.backend.backoff([job.id])) as pauses:
             pauses.pause(0.01)
             calls = sdk.backend.transport.calls
             before = len(calls)

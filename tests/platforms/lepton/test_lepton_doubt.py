@@ -52,7 +52,7 @@ class TestLateCreate:
         late = the_job(server)
         eventually(lambda: late.workers[0].issue, LONG)
         with lab.sdk() as sdk:  # whoever looks next
-            sdk._lepton.observe([])
+            sdk.backend.observe([])
         eventually(lambda: late.archived)
         assert lab.starts_of(late.labels["tao-sdk-job-id"]) == 0
         assert not server.state.secrets
@@ -62,13 +62,13 @@ class TestLateCreate:
     ) -> None:
         """Nobody would ever start it: its secrets are gone."""
         plan = sdk.plan(**lab.counted_job("true"), **WITH_SECRET)
-        remove = sdk._lepton._submitting.remove_secrets
+        remove = sdk.backend._submitting.remove_secrets
 
         def remove_and_let_it_come(names: list[str]) -> None:
             remove(names)
             server.state.add(json.loads(plan.artefacts[1].text))
 
-        sdk._lepton._submitting.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]  # plays the wire
+        sdk.backend._submitting.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]  # plays the wire
         server.faults.refuse_next = [("POST /jobs", 500)]
         with pytest.raises(BackendUnreachableError):
             sdk.submit(plan)
@@ -139,7 +139,7 @@ class TestSecrets:
         played.faults.lose_next = ["POST /usersecrets"]
         played.faults.secrets_unseen = True
         plan = sdk.plan(**lab.job("true"), **WITH_SECRET)
-        real = sdk._lepton.transport.create
+        real = sdk.backend.transport.create
 
         def then_refused(path: str, body: Any, *hide: Any) -> Any:
             try:
@@ -147,7 +147,7 @@ class TestSecrets:
             finally:
                 played.faults.refuse_next = [("POST /usersecrets", 403)]
 
-        sdk._lepton.transport.create = then_refused  # type: ignore[method-assign, assignment]
+        sdk.backend.transport.create = then_refused  # type: ignore[method-assign, assignment]
         with pytest.raises(SubmissionRejectedError, match="secrets"):
             sdk.submit(plan)
         assert not played.state.secrets

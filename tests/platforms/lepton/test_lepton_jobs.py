@@ -351,7 +351,7 @@ class TestMany:
         for job in played.state.jobs.values():
             job.turn("Running")
         sdk.get_statuses([jobs[0].id])
-        sdk._lepton._aftermath.finish()
+        sdk.backend._aftermath.finish()
         played.faults.page_limit = page_limit
         calls = len(played.requests)
         statuses = sdk.get_statuses([job.id for job in jobs])
@@ -465,7 +465,7 @@ class TestStopping:
         eventually(lambda: "up" in sdk.get_job_logs(job.id))
         assert job.cancel()
         assert f"PATCH /jobs/{job.backend_job_id}" in server.calls()
-        sdk._lepton._aftermath.finish()
+        sdk.backend._aftermath.finish()
         assert server.job_of(job.id).archived, "nobody else would remove it"
         assert not server.state.secrets
         assert "up" in sdk.get_job_logs(job.id)
@@ -485,7 +485,7 @@ class TestStopping:
     ) -> None:
         job = sdk.create_job(**lab.job("true"))
         played.job_of(job.id).turn("Completed")
-        sdk._lepton.cancel(reference(sdk, job.id))
+        sdk.backend.cancel(reference(sdk, job.id))
         assert sdk.get_job_status(job.id).status == "Complete"
 
 
@@ -512,7 +512,7 @@ class TestWhatThereIs:
     def test_a_job_that_looks_is_not_known_at_once(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        real, asked = sdk._lepton.transport.get, []
+        real, asked = sdk.backend.transport.get, []
 
         def behind(path: str, /, **query: str | int) -> Any:
             if path.startswith("/jobs/") and len(asked) < 3:
@@ -520,7 +520,7 @@ class TestWhatThereIs:
                 path = "/jobs/none-such"
             return real(path, **query)
 
-        sdk._lepton.transport.get = behind  # type: ignore[method-assign]  # plays the wire
+        sdk.backend.transport.get = behind  # type: ignore[method-assign]  # plays the wire
         assert sdk.check_path("lepton-volume://lustre/team")
         assert all(job.archived for job in server.state.jobs.values())
 

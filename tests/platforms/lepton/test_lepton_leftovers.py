@@ -146,14 +146,14 @@ class TestSweep:
         monkeypatch.setattr(aftermath, "SWEEP_SECONDS", 0.0)
         job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "left-by-the-outage"})
         sdk.get_job_status(job.id)
-        cleaner = sdk._lepton._aftermath
+        cleaner = sdk.backend._aftermath
         cleaner.finish()
         with played.cut():
             cleaner.clean(list(played.state.secrets))
             cleaner.finish()
         assert played.state.secrets
         played.job_of(job.id).turn("Completed")
-        sdk._lepton.observe([])
+        sdk.backend.observe([])
         cleaner.finish()
         assert not played.state.secrets
 
@@ -177,7 +177,7 @@ class TestSweep:
         eventually(lambda: all(job.completed for job in server.state.jobs.values()))
         with lab.sdk() as sdk:
             sdk.get_statuses([job.id for job in sdk.list_jobs()])
-            sdk._lepton._observer.observe([])
+            sdk.backend._observer.observe([])
         assert not server.state.secrets
 
     def test_a_program_that_ends_does_not_wait_for_a_server_that_is_away(
@@ -186,7 +186,7 @@ class TestSweep:
         jobs = sdk.create_jobs([{**lab.job("true"), "env_vars": {"TOKEN": "kept-for-now"}}] * 5)
         for job in jobs:
             played.job_of(job.id).turn("Completed")
-        cleaner = sdk._lepton._aftermath
+        cleaner = sdk.backend._aftermath
         refused = len(played.requests)
         with played.cut():
             for job in jobs:
@@ -321,7 +321,7 @@ def test_fifty_jobs_of_every_ending_leave_nothing(
         assert all(status.terminal for status in statuses.values())
         rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
     with lab.sdk() as sdk:  # the next process sweeps
-        sdk._lepton._observer.observe([])
+        sdk.backend._observer.observe([])
     assert not server.state.secrets
     alive = [job for job in server.state.jobs.values() if not job.archived]
     assert {job.state for job in alive} <= {"Completed", "Failed"}

@@ -37,8 +37,8 @@ class TestNonsense:
         jobs = sdk.create_jobs([lab.job("true")] * 3)
         for job in jobs:
             played.job_of(job.id).turn("Failed")
-        real = sdk._lepton.transport.get
-        sdk._lepton.transport.get = (  # type: ignore[method-assign]  # plays the wire
+        real = sdk.backend.transport.get
+        sdk.backend.transport.get = (  # type: ignore[method-assign]  # plays the wire
             lambda path, /, **query: told if word in f"GET {path}" else real(path, **query)
         )
         sdk.get_statuses([job.id for job in jobs])

@@ -22,9 +22,9 @@ from lab.slurm.images import REGISTRY_PASSWORD, REGISTRY_USER
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.models import Job, JobState
 from tao_sdk.platforms.backend import Plan
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.slurm import SlurmSDK
 from tao_sdk.platforms.slurm.conversion import ConversionProgress, job_name
 from tao_sdk.platforms.slurm.images import parse_image

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_states import JobState
 from tao_sdk.job_store import resolve_sdk_state_paths
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.brev.ledger import IN_USE
 from tao_sdk.platforms.brev.options import OPTIONS, check_word
 from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.submission import job_ref
 
 # Loaded by the first call that needs them.
@@ -31,6 +31,7 @@ class BrevSDK(PlatformSDK):
     """
 
     platform = "brev"
+    backend: BrevBackend
 
     def __init__(
         self,
@@ -52,12 +53,12 @@ class BrevSDK(PlatformSDK):
     def reconcile(self) -> list[str]:
         """Settle what killed clients left: half-submitted jobs, and instances nobody wants."""
         settled = super().reconcile()
-        self._brev.tend(self._unwatched())
+        self.backend.tend(self._unwatched())
         return settled
 
     def _unwatched(self) -> list[str]:
         """Instances whose job has ended without anybody seeing how: it vanished, or its row did."""
-        ledger = self._brev.instances.ledger
+        ledger = self.backend.instances.ledger
         in_use = [entry.name for entry in ledger.entries() if entry.state == IN_USE]
         if not in_use:
             return []
@@ -73,9 +74,9 @@ class BrevSDK(PlatformSDK):
 
     def list_instances(self) -> list[dict[str, Any]]:
         """Every instance of the account; those made for jobs of this store say so."""
-        ledger = self._brev.instances.ledger
+        ledger = self.backend.instances.ledger
         found = []
-        for instance in self._brev.instances.listed().values():
+        for instance in self.backend.instances.listed().values():
             entry = ledger.get(instance.name)
             found.append(
                 {
@@ -95,9 +96,9 @@ class BrevSDK(PlatformSDK):
     def delete_instance(self, instance_id: str) -> bool:
         """Delete an instance with everything on it; True also when there is none."""
         name = self._name_of(instance_id)
-        if self._brev.instances.ledger.get(name) is not None:
-            return self._brev.instances.discard(name, "deleted on request")
-        self._brev.instances.delete(name)
+        if self.backend.instances.ledger.get(name) is not None:
+            return self.backend.instances.discard(name, "deleted on request")
+        self.backend.instances.delete(name)
         return True
 
     def stop_instance(self, instance_id: str) -> None:
@@ -110,12 +111,12 @@ class BrevSDK(PlatformSDK):
 
     def _change(self, verb: str, asked: str) -> None:
         # Of one that nobody has, the program would make a new one, or say nothing at all.
-        found = self._brev.instances.find(check_word("instance_id", asked), fresh=True)
-        self._brev.transport.change(verb, found.name)
+        found = self.backend.instances.find(check_word("instance_id", asked), fresh=True)
+        self.backend.transport.change(verb, found.name)
 
     def _name_of(self, asked: str) -> str:
         asked = check_word("instance_id", asked)
-        for instance in self._brev.instances.listed().values():
+        for instance in self.backend.instances.listed().values():
             if asked in (instance.name, instance.id):
                 return instance.name
         return asked
@@ -129,14 +130,6 @@ class BrevSDK(PlatformSDK):
         _, database = resolve_sdk_state_paths(self._state_file)
         path = self._given_store.path if self._given_store else database
         return BrevBackend(folder_beside(path), self._on_progress)
-
-    @property
-    def _brev(self) -> BrevBackend:
-        from tao_sdk.platforms.brev.backend import BrevBackend
-
-        backend = self.backend
-        assert isinstance(backend, BrevBackend)  # noqa: S101 - what _make_backend returns
-        return backend
 
 
 def _log_progress(progress: InstanceProgress) -> None:

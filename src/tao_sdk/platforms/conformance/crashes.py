@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.conformance.lab import Lab, eventually
+from tao_sdk.platforms.sdk import PlatformSDK
 
 STEPS = (
     "before the row",

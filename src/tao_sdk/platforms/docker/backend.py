@@ -27,8 +27,8 @@ from tao_sdk.platforms.backend import (
     JobRef,
     LogChunk,
     Observation,
-    Pauses,
     Plan,
+    PollBackoff,
     Submission,
 )
 from tao_sdk.platforms.docker import config, gpus, images, leftovers, planning, users
@@ -270,7 +270,7 @@ class DockerBackend(Backend):
         with self._asking():
             return self._observer.observe(jobs)
 
-    def pauses(self, job_ids: Sequence[str]) -> Pauses:
+    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         return EventPauses(self.transport, job_ids, self.poll_seconds)
 
     def cancel(self, job: JobRef) -> None:

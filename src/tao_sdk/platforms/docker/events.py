@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import Pauses
+from tao_sdk.platforms.backend import PollBackoff
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.arriving import Arriving
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
@@ -22,7 +22,7 @@ _RARELY_SECONDS = 5.0
 _SETTLING_SECONDS, _SETTLING_PAUSE = 2.0, 0.1
 
 
-class EventPauses(Pauses):
+class EventPauses(PollBackoff):
     """Pauses that end when something happens to certain jobs, or to GPUs they may wait for.
 
     Without a stream of events, ordinary ones.

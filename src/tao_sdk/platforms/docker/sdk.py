@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.endpoint import resolve
 from tao_sdk.platforms.docker.images import PullProgress
+from tao_sdk.platforms.sdk import PlatformSDK
 
 _log = logging.getLogger("tao_sdk.docker")
 

@@ -23,8 +23,8 @@ from tao_sdk.platforms.backend import (
     JobRef,
     LogChunk,
     Observation,
-    Pauses,
     Plan,
+    PollBackoff,
     Submission,
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
@@ -168,7 +168,7 @@ class KubernetesBackend(Backend):
         self._records.will_be_asked(job for job in jobs if seen[job.job_id] == GONE)
         return seen
 
-    def pauses(self, job_ids: Sequence[str]) -> Pauses:
+    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         namespaces = self._observer.namespaces
         return WatchPauses(self.transport, job_ids, lambda: namespaces, self.poll_seconds)
 

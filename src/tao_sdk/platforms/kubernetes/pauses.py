@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import Pauses
+from tao_sdk.platforms.backend import PollBackoff
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.states import is_half_made
@@ -22,7 +22,7 @@ _TOLD_SECONDS = 300.0
 _SETTLING_SECONDS = 0.1
 
 
-class WatchPauses(Pauses):
+class WatchPauses(PollBackoff):
     """Pauses that end when a Job of ours changes. Without a watch, ordinary ones."""
 
     def __init__(

@@ -28,6 +28,7 @@ class KubernetesSDK(ExplainsWaiting):
     """
 
     platform = "kubernetes"
+    backend: KubernetesBackend
 
     def __init__(
         self,
@@ -49,10 +50,10 @@ class KubernetesSDK(ExplainsWaiting):
 
     def get_available_instances(self) -> dict[str, int]:
         """How many GPUs the cluster's nodes offer in all."""
-        return {"total_nvidia_gpus": self._kubernetes.total_gpus()}
+        return {"total_nvidia_gpus": self.backend.total_gpus()}
 
     def _stuck(self, job: JobRef) -> Evidence | None:
-        return self._kubernetes.stuck(job)
+        return self.backend.stuck(job)
 
     def close(self) -> None:
         """Stop watching, close the store and the connections. Jobs go on."""
@@ -70,12 +71,4 @@ class KubernetesSDK(ExplainsWaiting):
             ClusterAccess.find(self._context), path.parent / f"{path.stem}.kubernetes"
         )
         self._disconnect = weakref.finalize(self, backend.close)
-        return backend
-
-    @property
-    def _kubernetes(self) -> KubernetesBackend:
-        from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
-
-        backend = self.backend
-        assert isinstance(backend, KubernetesBackend)  # noqa: S101 - what _make_backend returns
         return backend

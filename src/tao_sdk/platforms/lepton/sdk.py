@@ -28,6 +28,7 @@ class LeptonSDK(ExplainsWaiting):
     """
 
     platform = "lepton"
+    backend: LeptonBackend
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class LeptonSDK(ExplainsWaiting):
         **options: Any,
     ) -> Plan:
         """Exactly what `create_job` with the same arguments would run. Nothing is created."""
-        options.setdefault("workspace_id", self._lepton.transport.access.workspace)
+        options.setdefault("workspace_id", self.backend.transport.access.workspace)
         return super().plan(image, command, gpu_count, env_vars, inputs, outputs, **options)
 
     def list_resource_shapes(self) -> dict[str, dict[str, Any]]:
@@ -64,23 +65,23 @@ class LeptonSDK(ExplainsWaiting):
         import uuid
 
         found = {}
-        for shape in self._lepton.shapes():
+        for shape in self.backend.shapes():
             name = f"{shape['cluster']}/{shape['gpu_type']}"
             found[str(uuid.uuid5(uuid.NAMESPACE_URL, f"lepton:{name}"))] = shape
         return found
 
     def get_volumes(self, node_group_id: str | None = None) -> list[dict[str, str]]:
         """Shared storage of a node group, or of all: names, paths on the nodes and types."""
-        return self._lepton.volumes(node_group_id)
+        return self.backend.volumes(node_group_id)
 
     def get_storage_permissions(
         self, volume: str, node_group_id: str | None = None
     ) -> list[dict[str, Any]]:
         """Which folders of a volume jobs may mount, and who may."""
-        return self._lepton.storage_permissions(volume, node_group_id)
+        return self.backend.storage_permissions(volume, node_group_id)
 
     def _stuck(self, job: JobRef) -> Evidence | None:
-        return self._lepton.stuck(job)
+        return self.backend.stuck(job)
 
     def close(self) -> None:
         """Stop watching, close the store and the connections. Jobs go on."""
@@ -96,12 +97,4 @@ class LeptonSDK(ExplainsWaiting):
         path = Path(self._given_store.path if self._given_store else database)
         backend = LeptonBackend(WorkspaceAccess.find(), path.parent / f"{path.stem}.lepton")
         self._disconnect = weakref.finalize(self, backend.close)
-        return backend
-
-    @property
-    def _lepton(self) -> LeptonBackend:
-        from tao_sdk.platforms.lepton.backend import LeptonBackend
-
-        backend = self.backend
-        assert isinstance(backend, LeptonBackend)  # noqa: S101 - what _make_backend returns
         return backend

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tao_sdk import settings
 from tao_sdk.job_store.paths import state_paths
-from tao_sdk.platforms.base import PlatformSDK
+from tao_sdk.platforms.sdk import PlatformSDK
 
 if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
@@ -22,6 +22,7 @@ class LocalSDK(PlatformSDK):
     """
 
     platform = "local"
+    backend: LocalBackend
     default_workspace = "local"
 
     def __init__(
@@ -45,7 +46,7 @@ class LocalSDK(PlatformSDK):
     def close(self) -> None:
         """Stop watching and close the store. Jobs go on."""
         if "backend" in self.__dict__:
-            cast("LocalBackend", self.backend).transport.close()
+            self.backend.transport.close()
         super().close()
 
     @property

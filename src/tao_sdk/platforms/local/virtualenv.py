@@ -136,9 +136,7 @@ class VirtualEnvSDK(LocalSDK):
             keywords={"workspace_id": self.default_workspace, "specs": specs, **options},
             platform=self.platform,
         )
-        backend = self.backend
-        assert isinstance(backend, LocalBackend)  # noqa: S101 - what _make_backend returns
-        return backend.plan_argv(
+        return self.backend.plan_argv(
             request, identity, argv, Staged(files, folders), results_root, _environment(python)
         )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.job_store import JobStore, decode
-from tao_sdk.platforms.base import PlatformSDK
 from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.slurm import credentials
 from tao_sdk.platforms.slurm.backend import SlurmBackend
 from tao_sdk.platforms.slurm.cluster import from_environment
@@ -29,6 +29,7 @@ class SlurmSDK(PlatformSDK):
     """
 
     platform = "slurm"
+    backend: SlurmBackend
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class SlurmSDK(PlatformSDK):
         It goes to ~/.config/enroot/.credentials there, in place of an older one, and is shown to
         nobody on its way.
         """
-        backend = self._slurm
+        backend = self.backend
         credentials.install(backend.transport, registry, username, password)
         backend.images.forget()
 
@@ -71,7 +72,7 @@ class SlurmSDK(PlatformSDK):
 
         An image that a job in the queue names stays.
         """
-        return self._slurm.images.prune(keep_days)
+        return self.backend.images.prune(keep_days)
 
     def get_backend_details(self, job_id: str) -> dict[str, Any]:
         """Where the job is, in the words of TAO's services.
@@ -85,12 +86,6 @@ class SlurmSDK(PlatformSDK):
             names = ("slurm_job_id", "job_dir")
             details["slurm_metadata"] = {name: native[name] for name in names}
         return details
-
-    @property
-    def _slurm(self) -> SlurmBackend:
-        backend = self.backend
-        assert isinstance(backend, SlurmBackend)  # noqa: S101 - what _make_backend returns
-        return backend
 
 
 def _log_progress(progress: ConversionProgress) -> None:

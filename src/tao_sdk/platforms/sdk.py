@@ -236,7 +236,7 @@ class PlatformSDK(ABC):
             self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
         delay = _FIRST_DELAY
-        with contextlib.closing(self.backend.pauses(job_ids)) as pauses:
+        with contextlib.closing(self.backend.backoff(job_ids)) as pauses:
             while True:
                 statuses = self.get_statuses(job_ids)
                 for job_id, status in statuses.items():
