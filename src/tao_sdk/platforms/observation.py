@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tao_sdk.job_states import JobState
 from tao_sdk.job_store import StatusUpdate
 from tao_sdk.platforms.backend import Observation
+from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.result_record import ResultRecord, first_failure
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def update_for_missing(
             missing_since=now.isoformat(),
             poll_error="",
         )
-    if now - datetime.fromisoformat(since) < grace:
+    if now - parse_time(since) < grace:
         return StatusUpdate(job_id=row["job_id"], poll_error="")
     state = JobState.CANCELED if row["cancel_requested_at"] else JobState.ERROR
     canceled = state is JobState.CANCELED
@@ -120,9 +121,7 @@ def _canceled_instead_of_error(row: Row, state: JobState, ended_at: str) -> JobS
     if state is not JobState.ERROR or not asked:
         return state
     # Records have whole seconds: an end in the second of the request counts as caused by it.
-    ended_before = bool(ended_at) and _moment(ended_at) + timedelta(seconds=1) <= _moment(asked)
+    ended_before = bool(ended_at) and parse_time(ended_at) + timedelta(seconds=1) <= parse_time(
+        asked
+    )
     return JobState.ERROR if ended_before else JobState.CANCELED
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -10,7 +10,7 @@ import pytest
 
 from tao_sdk.errors import CapacityError, UnknownOptionError, ValidationError
 from tao_sdk.models import JobState
-from tao_sdk.platforms.container_options import check_size
+from tao_sdk.platforms.common.option_checks import check_size
 from tao_sdk.platforms.docker import config, gpus, images, users
 from tao_sdk.platforms.docker.options import OPTIONS, check_mounts
 from tao_sdk.platforms.docker.states import Census, Container, interpret

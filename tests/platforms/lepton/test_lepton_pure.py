@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tao_sdk.errors import CapacityError, CredentialError, ValidationError
-from tao_sdk.platforms.container_command import LONGEST_ARGUMENT
+from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES
 from tao_sdk.platforms.lepton import command, mounts, naming, options, shapes
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.mounts import Place, Volume
@@ -202,7 +202,7 @@ class TestCommand:
     def test_long_commands_go_in_pieces(self, tmp_path: Path) -> None:
         text = f"# {'ü' * 200_000}\necho done"
         words = command.container_command(text, 1)
-        assert max(len(word.encode()) for word in words) <= LONGEST_ARGUMENT
+        assert max(len(word.encode()) for word in words) <= MAX_ARGUMENT_BYTES
         done = self.run(text, TMPDIR=str(tmp_path))
         assert done.stdout.splitlines()[0] == "done"
 

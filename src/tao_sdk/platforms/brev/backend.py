@@ -35,9 +35,10 @@ from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
-from tao_sdk.platforms.brev.options import OPTIONS, results_mount
+from tao_sdk.platforms.brev.options import OPTIONS
 from tao_sdk.platforms.brev.states import Answer, judge, parse_answer
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import storage_for

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.container_options import check_each_mount, check_size
+from tao_sdk.platforms.common.mounts import check_each_mount
+from tao_sdk.platforms.common.option_checks import check_amount, check_size, check_switch
 from tao_sdk.platforms.request import Option, check_text
 
 # What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
 # flag, and none for a path.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}")
-RESULTS = "/results"
 
 
 def check_word(where: str, value: Any) -> str:
@@ -46,33 +44,14 @@ def _check_mount(where: str, value: Any) -> Mount:
     return Mount(mount.source.rstrip("/") or "/", mount.target.rstrip("/") or "/", mount.read_only)
 
 
-def results_mount(mounts: Sequence[Mount]) -> Mount | None:
-    """The writable mount that outlives the container, if there is one."""
-    found = [mount for mount in mounts if mount.target == RESULTS and not mount.read_only]
-    return found[0] if found else None
-
-
-def _check_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{where}: expected True or False, got {value!r}")
-    return value
-
-
-def _check_positive_number(where: str, value: Any) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise ValidationError(f"{where}: {value!r} is not a number above 0")
-    return float(value)
-
-
 OPTIONS = (
     Option("instance_id", "an instance that is there already, by name or id", check_word, ""),
     Option("gpu_type", "GPU (L40S) or type (g5.xlarge) of a new instance", check_word, ""),
     Option("cloud_cred_id", "cloud account that a new instance is made with", check_word, ""),
     Option("workspace_group_id", "workspace group of a new instance", check_word, ""),
-    Option("keep", "leave the new instance when the job has ended", _check_switch, False),
-    Option("max_hours", "delete the new instance at that age, job or not", _check_positive_number),
-    Option("idle_minutes", "delete a kept instance once idle for so long", _check_positive_number),
+    Option("keep", "leave the new instance when the job has ended", check_switch, False),
+    Option("max_hours", "delete the new instance at that age, job or not", check_amount()),
+    Option("idle_minutes", "delete a kept instance once idle for so long", check_amount()),
     Option("mounts", "folders of the instance: 'source[:target[:ro|rw]]'", check_mounts, ()),
     Option("shm_size", "size of /dev/shm; default: half of the instance's memory", check_size),
     Option("cwd", "working directory in the container; default: the image's", check_text, ""),

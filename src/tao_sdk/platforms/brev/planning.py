@@ -15,7 +15,8 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import Artefact, JobIdentity
 from tao_sdk.platforms.brev.answers import Offer, cost
 from tao_sdk.platforms.brev.machine import PROGRAMS
-from tao_sdk.platforms.brev.options import RESULTS, results_mount
+from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.mounts import RESULTS, results_mount
 from tao_sdk.platforms.remote.framing import assigned
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -116,7 +117,7 @@ def environment(request: JobRequest, job_id: str) -> dict[str, str]:
         told["TAO_RESULTS_ROOT"] = RESULTS
     return {
         **runner_settings(request.command),
-        **settings.injected_credentials(),
+        **job_credentials(request.env),
         **reveal_all(request.env),
         **told,
     }

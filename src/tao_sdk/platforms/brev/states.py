@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,10 @@ from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, Observation
+from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
 from tao_sdk.secrets import Secret, redact
-
-_NEVER = "0001-01-01"
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,11 @@ class End:
     def parse(cls, text: str) -> End:
         said = dict(line.partition(" ")[::2] for line in text.splitlines())
         code = said.get("code", "")
-        started, ended = _moment(said.get("started", "")), _moment(said.get("ended", ""))
-        ended = ended or _moment(said.get("now", ""))
+        started, ended = (
+            container_time(said.get("started", "")),
+            container_time(said.get("ended", "")),
+        )
+        ended = ended or container_time(said.get("now", ""))
         return cls(
             exit_code=int(code) if code.isdigit() else None,
             # Docker notes a start when it has heard of it, which may be after the end.
@@ -161,10 +162,3 @@ def _secrets_in(environment: str) -> list[Secret]:
         if equals and len(value) >= 6:
             values.append(Secret(value))
     return values
-
-
-def _moment(text: str) -> str:
-    """Docker's time as ours: to the microsecond, "" for never."""
-    if not text or text.startswith(_NEVER):
-        return ""
-    return re.sub(r"(\.\d{6})\d*", r"\1", text).replace("Z", "+00:00")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.kept import Kept, Outcome
@@ -22,7 +22,6 @@ from tao_sdk.secrets import Secret, redact
 
 _EVIDENCE_LINES = 200
 _LARGEST_RECORD = 64 * 1024
-_NEVER = "0001-01-01T00:00:00Z"
 
 
 class Aftermath:
@@ -100,7 +99,7 @@ class Aftermath:
         env = config.environment_of(found["Config"])
         secrets = [Secret(env[name]) for name in job.native["secret_names"] if name in env]
         state = found["State"]
-        started, ended = moment(state["StartedAt"]), moment(state["FinishedAt"])
+        started, ended = container_time(state["StartedAt"]), container_time(state["FinishedAt"])
         return Outcome(
             exit_code=int(state["ExitCode"]),
             # The daemon notes a start when it has heard of it, which may be after the end.
@@ -135,10 +134,3 @@ def _is_going(error: DaemonError) -> bool:
 def _keeps_no_log(error: DaemonError) -> bool:
     """Is there no log to be lost, because the container's log driver keeps none?"""
     return "does not support reading" in str(error)
-
-
-def moment(text: str) -> str:
-    """The daemon's time as ours: to the microsecond, "" for never."""
-    if text == _NEVER:
-        return ""
-    return re.sub(r"(\.\d{6})\d*", r"\1", text).replace("Z", "+00:00")

@@ -31,8 +31,11 @@ from tao_sdk.platforms.backend import (
     PollBackoff,
     Submission,
 )
+from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.mounts import results_mount
+from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config, gpus, images, leftovers, planning, users
-from tao_sdk.platforms.docker.aftermath import Aftermath, moment
+from tao_sdk.platforms.docker.aftermath import Aftermath
 from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.events import EventPauses
 from tao_sdk.platforms.docker.host import DockerHost
@@ -105,7 +108,7 @@ class DockerBackend(Backend):
             gpus.candidates(known, wish)
         mounts: tuple[Mount, ...] = request.options["mounts"]
         folders = self._check_sources(mounts)
-        results = config.results_mount(mounts)
+        results = results_mount(mounts)
         user = users.choose(
             request.options,
             planning.caller(),
@@ -113,11 +116,7 @@ class DockerBackend(Backend):
             results=results is not None,
             info=info,
         )
-        injected = {
-            name: value
-            for name, value in settings.injected_credentials().items()
-            if name not in request.env
-        }
+        injected = job_credentials(request.env)
         body = config.container_config(
             request,
             config.Settled(
@@ -370,8 +369,8 @@ class DockerBackend(Backend):
                 "name": found["Name"].lstrip("/"),
                 "id": found["Id"],
                 "image": found["Config"]["Image"],
-                "started_at": moment(state["StartedAt"]),
-                "finished_at": moment(state["FinishedAt"]),
+                "started_at": container_time(state["StartedAt"]),
+                "finished_at": container_time(state["FinishedAt"]),
                 "status": {
                     "node": {"name": self.transport.info.get("Name", ""), "node_group_id": ""},
                     "phase": state["Status"],

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timezone
+from datetime import datetime
 
+from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.docker.transport import DockerTransport
 
 
 def daemon_time(transport: DockerTransport) -> datetime:
     """What time it is where the daemon runs; ours may differ."""
-    told = transport.get("/info")["SystemTime"]
-    moment = datetime.fromisoformat(re.sub(r"\.\d+", "", told).replace("Z", "+00:00"))
-    return moment.astimezone(timezone.utc)
+    return parse_time(transport.get("/info")["SystemTime"])

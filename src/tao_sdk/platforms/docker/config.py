@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk.models import Mount
-from tao_sdk.platforms.container_command import LONGEST_ARGUMENT
+from tao_sdk.platforms.common.container_command import fits_argument
+from tao_sdk.platforms.common.mounts import RESULTS, results_mount
 from tao_sdk.platforms.docker.users import ContainerUser, remapping
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import shim_argv
 from tao_sdk.secrets import PLACEHOLDER
-
-RESULTS = "/results"
 
 LABEL = "tao-toolkit"
 LABEL_JOB = "tao-sdk-job-id"
@@ -103,20 +102,14 @@ def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
 
 def command_words(command: str) -> list[str]:
     """What runs: the result shim, the shell, the command (or the file that has it)."""
-    if len(command.encode()) <= LONGEST_ARGUMENT:
+    if fits_argument(command):
         return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command])
     return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", COMMAND_FILE])
 
 
 def command_file(command: str) -> str | None:
     """The text of COMMAND_FILE, when the command is too long for a command line."""
-    return command if len(command.encode()) > LONGEST_ARGUMENT else None
-
-
-def results_mount(mounts: tuple[Mount, ...]) -> Mount | None:
-    """The writable mount that outlives the container, if there is one."""
-    found = [mount for mount in mounts if mount.target == RESULTS and not mount.read_only]
-    return found[0] if found else None
+    return None if fits_argument(command) else command
 
 
 def shown(config: Mapping[str, Any], secret_names: frozenset[str]) -> str:

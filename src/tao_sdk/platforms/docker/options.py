@@ -7,7 +7,8 @@ from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.container_options import check_each_mount, check_size
+from tao_sdk.platforms.common.mounts import check_each_mount
+from tao_sdk.platforms.common.option_checks import check_amount, check_size, check_switch
 from tao_sdk.platforms.request import Option, check_gpu_ids, check_text, one_of
 
 PULL_POLICIES = ("missing", "always", "never")
@@ -47,18 +48,6 @@ def _without_scheme(where: str, text: str) -> str:
     return "/" + rest.lstrip("/")
 
 
-def _check_cpus(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise ValidationError(f"{where}: {value!r} is not a number of processors")
-    return float(value)
-
-
-def _check_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{where}: expected True or False, got {value!r}")
-    return value
-
-
 def _check_ulimits(where: str, value: Any) -> tuple[tuple[str, int, int], ...]:
     if not isinstance(value, Mapping):
         raise ValidationError(
@@ -89,11 +78,11 @@ OPTIONS = (
         "ipc", "IPC namespace: private, shareable or host", one_of("private", "shareable", "host")
     ),
     Option("ulimits", "limits by name, beside those for GPU work", _check_ulimits, ()),
-    Option("cpus", "at most this many processors", _check_cpus),
+    Option("cpus", "at most this many processors", check_amount(" of processors")),
     Option("memory", "at most this much memory, such as 32g", check_size),
     Option("cwd", "working directory in the container; default: the image's", check_text),
     Option(
-        "run_as_user", "True: as you; False: as the image says; default: as needed", _check_switch
+        "run_as_user", "True: as you; False: as the image says; default: as needed", check_switch
     ),
     Option("container_user", "user in the container, 'name' or 'uid[:gid]'", check_text),
     Option("pull_policy", "when to pull the image", one_of(*PULL_POLICIES)),

@@ -11,7 +11,7 @@ from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
-from tao_sdk.platforms.container_options import check_image
+from tao_sdk.platforms.common.option_checks import check_image
 from tao_sdk.platforms.docker import config, gpus, users
 from tao_sdk.platforms.docker.transport import DockerTransport
 from tao_sdk.platforms.request import JobRequest

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
     ValidationError,
@@ -28,6 +27,8 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
@@ -43,7 +44,7 @@ from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
 from tao_sdk.platforms.kubernetes.saving import LogSaver
-from tao_sdk.platforms.kubernetes.states import has_ended, is_another, moment, waiting_for
+from tao_sdk.platforms.kubernetes.states import has_ended, is_another, waiting_for
 from tao_sdk.platforms.kubernetes.submitting import Submitting
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -83,11 +84,7 @@ class KubernetesBackend(Backend):
         namespace = planning.namespace_of(request, self.transport.access.namespace)
         warnings = self._guard.check(request, namespace)
         gpus, about_gpus = self._guard.gpus(request)
-        credentials = {
-            name: value
-            for name, value in settings.injected_credentials().items()
-            if name not in request.env
-        }
+        credentials = job_credentials(request.env)
         settled = manifests.Settled(
             job_id=identity.job_id,
             token=identity.token,
@@ -386,5 +383,5 @@ def _would_be_there(native: Mapping[str, Any]) -> bool:
     """Would a Job that had been made still be there, however soon it had ended?"""
     if native["ttl"] is None:
         return True
-    kept_until = moment(native["planned_at"]) + timedelta(seconds=int(native["ttl"]))
+    kept_until = parse_time(native["planned_at"]) + timedelta(seconds=int(native["ttl"]))
     return datetime.now(timezone.utc) + _SKEW < kept_until

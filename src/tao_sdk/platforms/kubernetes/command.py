@@ -6,7 +6,7 @@ import base64
 import re
 from typing import Any
 
-from tao_sdk.platforms.container_command import SHELL
+from tao_sdk.platforms.common.container_command import SHELL
 from tao_sdk.result_record import shim_argv
 
 # Longer commands go by file. They could be part of the Job up to the kernel's 128 KiB, but every

@@ -8,7 +8,6 @@ ExecCredential. None of them can ask a person anything here: jobs are watched un
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -173,10 +172,6 @@ def _variables(described: Entry) -> dict[str, Secret]:
 
 
 def _seconds(timestamp: str) -> float:
-    from datetime import datetime, timezone
+    from tao_sdk.platforms.common.times import parse_time
 
-    # Before Python 3.11 neither Z nor fractions of any length are understood.
-    moment = datetime.fromisoformat(re.sub(r"\.\d+", "", timestamp).replace("Z", "+00:00"))
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return moment.timestamp()
+    return parse_time(timestamp).timestamp()

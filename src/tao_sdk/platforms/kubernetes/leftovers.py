@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta, timezone
 
+from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
-from tao_sdk.platforms.kubernetes.states import moment
 from tao_sdk.platforms.kubernetes.submitting import Submitting
 
 _log = logging.getLogger("tao_sdk.kubernetes")
@@ -25,7 +25,7 @@ def sweep(api: KubeApi, namespace: str, abandoned: timedelta = ABANDONED) -> Non
     now = datetime.now(timezone.utc)
     for job in listed.items:
         name = job["metadata"]["name"]
-        if now - moment(job["metadata"]["creationTimestamp"]) < abandoned:
+        if now - parse_time(job["metadata"]["creationTimestamp"]) < abandoned:
             continue
         try:
             # As it was seen: if its client lives after all and is done, it stays.

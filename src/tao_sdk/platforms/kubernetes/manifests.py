@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tao_sdk.platforms.common.mounts import RESULTS
 from tao_sdk.platforms.kubernetes import command as commands
 from tao_sdk.platforms.kubernetes import naming, overlay, volumes
 from tao_sdk.platforms.request import JobRequest
@@ -164,7 +165,7 @@ def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
         }
     env |= {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
     if volumes.results_place(request.options["mounts"]) is not None:
-        env["TAO_RESULTS_ROOT"] = volumes.RESULTS
+        env["TAO_RESULTS_ROOT"] = RESULTS
     return env
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.common.option_checks import check_switch
 from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
 from tao_sdk.platforms.kubernetes.overlay import check_overlay
 from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
@@ -116,12 +117,6 @@ def _check_shm(where: str, value: Any) -> str:
     return text if amount(text) else "0"
 
 
-def _check_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{where}: expected True or False, got {value!r}")
-    return value
-
-
 def _check_retries(where: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
         raise ValidationError(f"{where}: {value!r} is not a number of retries from 0 to 1000")
@@ -150,11 +145,11 @@ OPTIONS = (
     Option("labels", "labels of Job and pods, beside ours", _check_labels, {}),
     Option("annotations", "annotations of Job and pods", _check_pairs, {}),
     Option("active_deadline_seconds", "the Job is ended after this time", check_positive),
-    Option("host_network", "the node's network, as RDMA may need it", _check_switch, False),
-    Option("host_ipc", "the node's shared memory", _check_switch, False),
+    Option("host_network", "the node's network, as RDMA may need it", check_switch, False),
+    Option("host_ipc", "the node's shared memory", check_switch, False),
     Option("cwd", "working directory in the container; default: the image's", check_text),
     Option("queue", "queue of Kueue that decides when the job starts", _check_name),
-    Option("gang", "True: all pods or none, which needs queue= and Kueue", _check_switch, False),
+    Option("gang", "True: all pods or none, which needs queue= and Kueue", check_switch, False),
     Option("retries", "how often each pod is tried again after a failure", _check_retries, 0),
     Option("overlay", "a patch for the Job, for what has no keyword", check_overlay),
 )

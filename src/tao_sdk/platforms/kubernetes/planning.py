@@ -9,8 +9,8 @@ from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CapacityError, UnsupportedError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact
-from tao_sdk.platforms.container_command import SHELL_NOTE
-from tao_sdk.platforms.container_options import check_image, check_variables
+from tao_sdk.platforms.common.container_command import SHELL_NOTE
+from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.cluster import Cluster

@@ -12,6 +12,7 @@ from typing import Any
 
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import Observation
+from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.pods import (
     Issue,
@@ -182,10 +183,6 @@ def without_forgiven(job: Job, pods: Sequence[Pod]) -> list[Pod]:
     ]
 
 
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-
 def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Observation:
     first = first_failed(without_forgiven(job, pods))
     end = end_of(first) if first is not None else None
@@ -263,7 +260,7 @@ def _still_runs(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def _is_older(one: Mapping[str, Any], age: timedelta, now: datetime) -> bool:
-    return now - moment(one["metadata"]["creationTimestamp"]) > age
+    return now - parse_time(one["metadata"]["creationTimestamp"]) > age
 
 
 def _begun(job: Job) -> str:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.container_options import check_each_mount
+from tao_sdk.platforms.common.mounts import RESULTS, check_each_mount, results_mount
 from tao_sdk.platforms.request import check_text
 
-RESULTS = "/results"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9_.:\[\]-]+")
 _KINDS = ("pvc", "nfs", "hostpath", "configmap", "secret")
@@ -125,10 +124,8 @@ def place_of(mount: Mount) -> Place:
 
 def results_place(mounts: Sequence[Mount]) -> Place | None:
     """The writable mount that outlives the pods, if there is one."""
-    for mount in mounts:
-        if mount.target == RESULTS and not mount.read_only:
-            return place_of(mount)
-    return None
+    mount = results_mount(mounts)
+    return None if mount is None else place_of(mount)
 
 
 def pod_volumes(

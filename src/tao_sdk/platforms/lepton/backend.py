@@ -22,6 +22,7 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.lepton import looking, naming, payload, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.aftermath import Aftermath
@@ -79,11 +80,7 @@ class LeptonBackend(Backend):
             pull, makes_one = planning.pull_secrets(
                 request.options["image_pull_secret"], request.image, self.workspace
             )
-        credentials = {
-            name: value
-            for name, value in settings.injected_credentials().items()
-            if name not in request.env
-        }
+        credentials = job_credentials(request.env)
         settled = payload.Settled(
             job_id=identity.job_id,
             token=identity.token,

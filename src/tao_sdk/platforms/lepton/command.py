@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tao_sdk.platforms.container_command import LONGEST_ARGUMENT, SHELL
+from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, SHELL, fits_argument
 from tao_sdk.result_record import shim_argv
 
 DEFAULT_PORT = "29400"
@@ -30,8 +30,7 @@ _MEET = (
 
 def container_command(command: str, nodes: int) -> list[str]:
     """The words of the container's `command`."""
-    data = command.encode()
-    if len(data) <= LONGEST_ARGUMENT:
+    if fits_argument(command):
         words = ["/bin/sh", "-c", SHELL, "tao-shell", "-c", command]
     else:
         words = ["/bin/sh", "-c", _JOIN + SHELL, "tao-shell", *_pieces(command)]
@@ -41,5 +40,5 @@ def container_command(command: str, nodes: int) -> list[str]:
 
 def _pieces(command: str) -> list[str]:
     """Cut where no character is cut in two: four bytes is the longest."""
-    size = LONGEST_ARGUMENT // 4
+    size = MAX_ARGUMENT_BYTES // 4
     return [command[at : at + size] for at in range(0, len(command), size)]

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.container_options import check_each_mount
+from tao_sdk.platforms.common.mounts import RESULTS, check_each_mount, results_mount
 from tao_sdk.platforms.request import check_text
 
-RESULTS = "/results"
 SCHEME = "lepton-volume"
 LOCAL = "node-local"
 _NAME = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
@@ -168,9 +167,8 @@ def doubt_about(place: Place, permissions: Sequence[Mapping[str, Any]]) -> str:
 
 def results_root(places: Sequence[Place], found: Place | None) -> tuple[str, Place | None]:
     """TAO_RESULTS_ROOT as a job sees it, and the mount that it is on; "" without one."""
-    for place in places:
-        if place.target == RESULTS and not place.read_only:
-            return RESULTS, place
+    if place := results_mount(places):
+        return RESULTS, place
     if found is not None:
         return f"{found.target}/results", found
     return "", None

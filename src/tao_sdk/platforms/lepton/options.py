@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.common.option_checks import check_switch
 from tao_sdk.platforms.lepton.mounts import check_mounts
 from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
 
@@ -64,20 +65,14 @@ def _check_memory(where: str, value: Any) -> int:
     return int(found[1]) * unit
 
 
-def _check_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{where}: expected True or False, got {value!r}")
-    return value
-
-
 OPTIONS = (
     Option("resource_shape", "shape of the machines; default: what fits gpu_count", _check_name),
     Option("dedicated_node_group", "node group, by name or id", _check_name),
     Option("mounts", "volumes: 'lustre/me:/data[:ro]'; [] for none; default: found", check_mounts),
     Option("shm_size", "size of /dev/shm: MiB, or 16Gi", _check_memory),
     Option("queue_priority", "1 to 9, low, mid, high; needs a node group", check_priority),
-    Option("can_be_preempted", "may jobs of higher priority take its place?", _check_switch),
-    Option("can_preempt", "may it take the place of jobs of lower priority?", _check_switch),
+    Option("can_be_preempted", "may jobs of higher priority take its place?", check_switch),
+    Option("can_preempt", "may it take the place of jobs of lower priority?", check_switch),
     Option("ttl_seconds", "how long the job is kept after its end", check_positive, TTL_SECONDS),
     Option("image_pull_secret", "pull secrets of the workspace; [] for none", _check_names),
     Option("visibility", "who sees the job", one_of("private", "public"), "private"),

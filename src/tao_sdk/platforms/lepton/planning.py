@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import Artefact
-from tao_sdk.platforms.container_command import SHELL_NOTE
-from tao_sdk.platforms.container_options import check_image, check_variables
+from tao_sdk.platforms.common.container_command import SHELL_NOTE
+from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.lepton import command, naming, shapes
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.mounts import (

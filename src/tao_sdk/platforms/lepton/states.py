@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import Observation
+from tao_sdk.platforms.common.times import parse_time, time_text
 from tao_sdk.platforms.lepton.naming import part, whole
 
 Job = Mapping[str, Any]
@@ -94,13 +94,13 @@ def moment(value: Any) -> str:
     found = _nanoseconds(value)
     if not found:
         return ""
-    return datetime.fromtimestamp(found / 1e9, timezone.utc).isoformat()
+    return time_text(found / 1e9)
 
 
 def _nanoseconds(value: Any) -> int:
     if isinstance(value, str):
         try:
-            parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
+            parsed = parse_time(value)
         except ValueError:
             return 0
         return int(parsed.timestamp() * 1e9)

@@ -25,6 +25,8 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
+from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, fits_argument
+from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.local import logs
 from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from tao_sdk.platforms.gpus import discovery as machine
 
 # The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
-_LONGEST_ARGUMENT = 120_000
 _EVIDENCE_LINES = 200
 MOST_PROCESSES = 1024
 """Nodes of a job, each of which is a process here with a log of its own."""
@@ -104,11 +105,7 @@ class LocalBackend(Backend):
         }
         if per_node and "CUDA_DEVICE_ORDER" not in request.env:
             told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the numbers of nvidia-smi are CUDA's, too
-        secret = {
-            name: value
-            for name, value in settings.injected_credentials().items()
-            if name not in request.env
-        }
+        secret = job_credentials(request.env)
         secret.update({name: value.reveal() for name, value in request.env.items()})
         words = shim_argv(argv)
         launch = Launch(
@@ -319,10 +316,10 @@ def _inherited() -> dict[str, str]:
 
 def _check_words(argv: Sequence[str]) -> None:
     for number, word in enumerate(argv):
-        if len(word.encode()) > _LONGEST_ARGUMENT:
+        if not fits_argument(word):
             raise ValidationError(
                 f"word {number} of the command has {len(word.encode()):,} bytes, more than the "
-                f"{_LONGEST_ARGUMENT:,} that a program can be given: pass it in a file"
+                f"{MAX_ARGUMENT_BYTES:,} that a program can be given: pass it in a file"
             )
 
 
@@ -336,7 +333,7 @@ def _refuse_own_choice_of_gpus(request: JobRequest) -> None:
 
 def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]]:
     shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-    if len(command.encode()) <= _LONGEST_ARGUMENT:
+    if fits_argument(command):
         return {}, [shell, "-c", command]
     return {"command.sh": command}, [shell, str(folder.path / "command.sh")]
 

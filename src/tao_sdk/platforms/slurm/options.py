@@ -8,6 +8,8 @@ from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
+from tao_sdk.platforms.common.mounts import check_each_mount
+from tao_sdk.platforms.common.option_checks import check_amount, check_switch
 from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
 
 # What Slurm's own words are made of. Nothing here can end a directive or begin another.
@@ -78,18 +80,6 @@ def check_words(where: str, value: Any) -> str:
     return text
 
 
-def _check_hours(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 10_000:
-        raise ValidationError(f"{where}: {value!r} is not a number of hours above 0")
-    return float(value)
-
-
-def _check_switch(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{where}: expected True or False, got {value!r}")
-    return value
-
-
 def _check_memory(where: str, value: Any) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not re.fullmatch(r"\d+[KMGT]?", text):
@@ -101,11 +91,7 @@ def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
     """Folders of the cluster that the container sees, beside SLURM_CONTAINER_MOUNTS."""
     if isinstance(value, str):
         value = [part for part in value.split(",") if part]
-    elif isinstance(value, (Mapping, Mount)):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected a list of mounts such as ['/data:/data:ro']")
-    return tuple(_check_mount(f"{where}[{n}]", item) for n, item in enumerate(value))
+    return check_each_mount(where, value, _check_mount, "/data:/data:ro")
 
 
 def _check_mount(where: str, value: Any) -> Mount:
@@ -213,11 +199,15 @@ OPTIONS = (
     Option("nodelist", "on these nodes", check_words),
     Option("exclude", "not on these nodes", check_words),
     Option("dependency", "start when other jobs of Slurm allow it: 'afterok:123'", check_words),
-    Option("time_hours", "wall time of an attempt; default: SLURM_TIME_HOURS", _check_hours),
+    Option(
+        "time_hours",
+        "wall time of an attempt; default: SLURM_TIME_HOURS",
+        check_amount(" of hours", below=10_000),
+    ),
     Option("cpus_per_task", "processors per node", check_positive),
     Option("memory", "memory per node, such as 64G; '0' is all of it", _check_memory),
-    Option("exclusive", "whole nodes; default: when all their GPUs are asked for", _check_switch),
-    Option("requeue", "Slurm may requeue the job; default: SLURM_USE_REQUEUE", _check_switch),
+    Option("exclusive", "whole nodes; default: when all their GPUs are asked for", check_switch),
+    Option("requeue", "Slurm may requeue the job; default: SLURM_USE_REQUEUE", check_switch),
     Option("mail_user", "where Slurm reports; default: SLURM_MAIL_USER", check_words),
     Option("mounts", "folders of the cluster: 'source[:target[:ro|rw]]', Mount", check_mounts, ()),
     Option(

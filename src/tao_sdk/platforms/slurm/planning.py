@@ -12,6 +12,7 @@ from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
+from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import batch_script as text
 from tao_sdk.platforms.slurm import containers, directives, shape
@@ -193,7 +194,7 @@ def _environment(request: JobRequest, cluster: Cluster) -> dict[str, str]:
     return {
         **defaults,
         **runner_settings(request.command),
-        **settings.injected_credentials(),
+        **job_credentials(request.env),
         **own,
     }
 

@@ -1,9 +1,9 @@
-"""How a command runs in a container, on platforms that take nothing but words. Pure."""
+"""How a command becomes the words of a program. Pure."""
 
 from __future__ import annotations
 
-# The kernel takes at most 128 KiB for one word of a command line.
-LONGEST_ARGUMENT = 120_000
+MAX_ARGUMENT_BYTES = 120_000
+"""The kernel takes at most 128 KiB for one word of a command line."""
 # bash where the image has it, because that is what commands are written for; sh otherwise.
 SHELL = (
     'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
@@ -11,3 +11,8 @@ SHELL = (
     'if [ -x /bin/bash ]; then exec /bin/bash "$@"; else exec /bin/sh "$@"; fi'
 )
 SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has no bash"
+
+
+def fits_argument(text: str) -> bool:
+    """Whether a program can be given this text as one word."""
+    return len(text.encode()) <= MAX_ARGUMENT_BYTES

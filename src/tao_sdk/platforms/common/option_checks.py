@@ -1,10 +1,11 @@
-"""How keywords are checked that several platforms with containers have."""
+"""How keywords are checked that several platforms have. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.secrets import Secret
@@ -14,17 +15,6 @@ _IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
 _LARGEST_VARIABLE = 131_071
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-@runtime_checkable
-class Mounted(Protocol):
-    """Anything that appears at a path in the container."""
-
-    @property
-    def target(self) -> str: ...
-
-
-_Place = TypeVar("_Place", bound=Mounted)
 
 
 def check_image(image: str, platform: str) -> None:
@@ -45,6 +35,24 @@ def check_variables(env: Mapping[str, Secret]) -> None:
             )
 
 
+def check_switch(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{where}: expected True or False, got {value!r}")
+    return value
+
+
+def check_amount(what: str = "", below: float = math.inf) -> Callable[[str, Any], float]:
+    """A check that accepts finite numbers above 0."""
+
+    def check(where: str, value: Any) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value < below:
+            raise ValidationError(f"{where}: {value!r} is not a number{what} above 0")
+        return float(value)
+
+    return check
+
+
 def check_size(where: str, value: Any) -> int:
     """Bytes, from a number or text such as `16g`."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -53,19 +61,3 @@ def check_size(where: str, value: Any) -> int:
     if not match or float(match[1]) <= 0:
         raise ValidationError(f"{where}: {value!r} is not a size: bytes, or text such as 16g")
     return int(float(match[1]) * _UNITS[match[2].lower()])
-
-
-def check_each_mount(
-    where: str, value: Any, check: Callable[[str, Any], _Place], example: str
-) -> tuple[_Place, ...]:
-    """A list of mounts, or a single one, each checked by `check`; no target twice."""
-    if isinstance(value, (str, Mapping, Mounted)):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected a list of mounts such as [{example!r}]")
-    places = tuple(check(f"{where}[{n}]", item) for n, item in enumerate(value))
-    targets = [place.target for place in places]
-    twice = sorted({target for target in targets if targets.count(target) > 1})
-    if twice:
-        raise ValidationError(f"{where}: {twice[0]} is the target of more than one mount")
-    return places

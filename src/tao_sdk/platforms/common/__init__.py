@@ -1,0 +1,1 @@
+"""What several platforms share: small modules that know no platform."""
