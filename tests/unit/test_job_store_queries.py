@@ -10,12 +10,13 @@ from tao_sdk.errors import AmbiguousJobError, JobNotFoundError, ValidationError
 from tao_sdk.job_store import JobStore, NewJob, StatusUpdate
 from tao_sdk.job_store.queries import (
     STEP_QUERY,
-    active_query,
     events_query,
     list_query,
+    of_backend_query,
     prefix_query,
 )
 from tao_sdk.job_store.retention import CHILDREN_QUERY
+from tao_sdk.job_store.schema import ACTIVE, TO_CLEAN
 from tao_sdk.job_store.submissions import UNSETTLED_QUERY
 
 
@@ -189,7 +190,8 @@ PLANS: dict[str, tuple[str, list[Any]]] = {
     "several states of a platform": list_query(["Running", "Error"], None, None, 20, "x", None),
     "newest of a network": list_query(None, "dino", "train", 20, None, None),
     "a page": list_query("Running", None, None, 20, "docker", 5000),
-    "active of a platform": active_query("docker"),
+    "active of a platform": of_backend_query(ACTIVE, "docker"),
+    "to clean of a platform": of_backend_query(TO_CLEAN, "docker"),
     "beginning of an id": prefix_query("3f2a"),
     "step": (STEP_QUERY, ["plan", 1]),
     "children": (CHILDREN_QUERY, ["x"]),
@@ -223,8 +225,13 @@ def test_an_index_answers_and_nothing_is_sorted(large_store: JobStore, name: str
     assert [step for step in plan if step.startswith("SEARCH")], plan
 
 
-def test_all_active_jobs_come_from_their_own_index(large_store: JobStore) -> None:
-    query, values = active_query(None)
+@pytest.mark.parametrize(
+    ("condition", "index"), [(ACTIVE, "jobs_active"), (TO_CLEAN, "jobs_to_clean")]
+)
+def test_jobs_of_all_platforms_come_from_the_index_of_their_condition(
+    large_store: JobStore, condition: str, index: str
+) -> None:
+    query, values = of_backend_query(condition, None)
     with large_store._database.read() as connection:
         plan = [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-    assert plan == ["SCAN jobs USING INDEX jobs_active"]
+    assert plan == [f"SCAN jobs USING INDEX {index}"]

@@ -274,3 +274,45 @@ def test_notes_in_the_history(store: JobStore) -> None:
     assert (event["kind"], event["message"]) == ("log", "kept the log")
     with pytest.raises(JobNotFoundError):
         store.add_event("nobody", "log")
+
+
+class TestCleaningUp:
+    def test_it_is_noted_and_cleared_after_the_end(self, store: JobStore) -> None:
+        assert row_of(store)["cleanup_due"] == 0
+        apply(store, status="Complete", cleanup_due=True)
+        assert row_of(store)["cleanup_due"] == 1
+        apply(store, message="a late fact")
+        assert [row["job_id"] for row in store.jobs_to_clean()] == ["job-1"]
+        apply(store, cleanup_due=False)
+        assert row_of(store)["cleanup_due"] == 0
+        assert store.jobs_to_clean() == []
+
+    def test_it_may_become_due_after_the_end(self, store: JobStore) -> None:
+        apply(store, status="Error")
+        apply(store, cleanup_due=True)
+        assert row_of(store)["cleanup_due"] == 1
+
+    def test_before_the_end_too(self, store: JobStore) -> None:
+        apply(store, cleanup_due=True)
+        assert row_of(store)["cleanup_due"] == 1
+
+    def test_it_is_no_news_about_the_job(self, store: JobStore) -> None:
+        apply(store, status="Complete")
+        before = row_of(store)
+        apply(store, cleanup_due=True)
+        assert row_of(store) == {**before, "cleanup_due": 1}
+
+    def test_by_platform_and_oldest_first(self, store: JobStore) -> None:
+        for name, platform in (("b", "docker"), ("a", "docker"), ("c", "slurm")):
+            store.create_job(name, "dino", "train", "local", backend_type=platform)
+        store.apply_updates(
+            StatusUpdate(name, status="Error", cleanup_due=True) for name in ("a", "b", "c")
+        )
+        assert [row["job_id"] for row in store.jobs_to_clean("docker")] == ["b", "a"]
+        assert [row["job_id"] for row in store.jobs_to_clean()] == ["b", "a", "c"]
+
+    def test_the_same_again_writes_nothing(self, store: JobStore) -> None:
+        apply(store, status="Complete", cleanup_due=True)
+        before = row_of(store)
+        apply(store, cleanup_due=True)
+        assert row_of(store) == before

@@ -13,6 +13,9 @@ from tao_sdk.job_store.rows import Row, StatusUpdate, encode, is_terminal, stora
 from tao_sdk.job_store.statements import append_event, select_job, select_jobs, update_job
 from tao_sdk.job_store.transitions import changes_of, checked
 
+# Columns whose change says nothing new about the job itself.
+_NO_NEWS = frozenset({"observed_at", "cleanup_due"})
+
 
 class Observations(StoreBase):
     """The store's knowledge of what happens on the platforms."""
@@ -116,7 +119,7 @@ def _write(connection: sqlite3.Connection, row: Row, updates: list[StatusUpdate]
         changes = changes_of(row, update, now)
         if not changes:
             continue
-        is_news = changes.keys() != {"observed_at"}
+        is_news = not changes.keys() <= _NO_NEWS
         changes["updated_at"] = utc_now() if is_news else row["updated_at"]
         update_job(connection, row["job_id"], changes)
         if "status" in changes:

@@ -8,7 +8,7 @@ from typing import Any
 from tao_sdk.errors import AmbiguousJobError, JobNotFoundError
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row, checked_limit, checked_statuses
-from tao_sdk.job_store.schema import ACTIVE
+from tao_sdk.job_store.schema import ACTIVE, TO_CLEAN
 from tao_sdk.job_store.statements import select_all, select_job, select_jobs
 
 _SHORTEST_PREFIX = 4
@@ -41,7 +41,13 @@ class Queries(StoreBase):
 
     def active_jobs(self, backend_type: str | None = None) -> list[Row]:
         """Jobs that have not ended, oldest first."""
-        query, values = active_query(backend_type)
+        query, values = of_backend_query(ACTIVE, backend_type)
+        with self._database.read() as connection:
+            return sorted(select_all(connection, query, values), key=lambda row: int(row["seq"]))
+
+    def jobs_to_clean(self, backend_type: str | None = None) -> list[Row]:
+        """Jobs after which their platform still has to clean up, oldest first."""
+        query, values = of_backend_query(TO_CLEAN, backend_type)
         with self._database.read() as connection:
             return sorted(select_all(connection, query, values), key=lambda row: int(row["seq"]))
 
@@ -117,8 +123,9 @@ def list_query(
     return query, [*arguments, checked_limit(limit)]
 
 
-def active_query(backend_type: str | None) -> tuple[str, list[Any]]:
-    query = f"SELECT * FROM jobs WHERE {ACTIVE}"
+def of_backend_query(condition: str, backend_type: str | None) -> tuple[str, list[Any]]:
+    """Jobs that fulfil the condition of a partial index."""
+    query = f"SELECT * FROM jobs WHERE {condition}"
     return (
         (query, []) if backend_type is None else (f"{query} AND backend_type = ?", [backend_type])
     )

@@ -67,6 +67,8 @@ class StatusUpdate(NamedTuple):
     observed: bool = False
     """The platform answered. Noted at most once a minute when nothing else changed."""
     last_epoch: int | None = None
+    cleanup_due: bool | None = None
+    """The platform still has to clean up after this job; may also change after its end."""
 
 
 def decode(row: Mapping[str, Any], column: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tao_sdk.job_states import TERMINAL_STATES, JobState
 
 APPLICATION_ID = int.from_bytes(b"TAOj", "big")
 
-_TABLES = frozenset({"jobs", "checkpoints", "events", "imports"})
+_TABLES = frozenset({"jobs", "checkpoints", "events", "imports", "leases"})
 
 
 def _quoted(words: list[str]) -> str:
@@ -29,6 +29,7 @@ _STATES = _quoted([state.value for state in JobState])
 # index's own condition.
 ACTIVE = f"status NOT IN ({_quoted(sorted(TERMINAL_STATES))})"
 UNSETTLED = "phase = 'submitting'"
+TO_CLEAN = "cleanup_due = 1"
 
 _VERSION_1 = (
     f"""
@@ -112,12 +113,33 @@ _VERSION_1 = (
 )
 
 
+_VERSION_2 = (
+    "ALTER TABLE jobs ADD COLUMN cleanup_due INTEGER NOT NULL DEFAULT 0",
+    f"CREATE INDEX jobs_to_clean ON jobs (backend_type) WHERE {TO_CLEAN}",
+    """
+    CREATE TABLE leases (
+        name TEXT PRIMARY KEY,
+        owner TEXT NOT NULL,
+        until TEXT NOT NULL
+    )
+    """,
+)
+
+
 def _create_version_1(connection: sqlite3.Connection) -> None:
     for statement in _VERSION_1:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_version_1,)
+def _add_leases_and_cleanup(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_2:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    _create_version_1,
+    _add_leases_and_cleanup,
+)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from tao_sdk.errors import ForeignStoreError
 from tao_sdk.job_store.database import Database
+from tao_sdk.job_store.leases import Leases
 from tao_sdk.job_store.lineage import Lineage
 from tao_sdk.job_store.observations import Observations
 from tao_sdk.job_store.paths import state_paths
@@ -19,7 +20,7 @@ from tao_sdk.job_store.submissions import Submissions
 _MEMORY = ":memory:"
 
 
-class JobStore(Records, Submissions, Observations, Retention, Lineage, References):
+class JobStore(Records, Submissions, Observations, Retention, Lineage, References, Leases):
     """Jobs in a SQLite file that any number of threads, processes and hosts may share.
 
     The file is opened, and created if need be, by the first call that needs it. `db_path` may be

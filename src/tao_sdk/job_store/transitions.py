@@ -2,7 +2,8 @@
 
 * A state that has ended is final. All that may still happen to such a row is that a fact which is
   missing gets filled in (`exit_code`, `started_at`, `ended_at`, `message`) and that `last_epoch`
-  grows: the log's last lines are often read after the end.
+  grows: the log's last lines are often read after the end. Whether the platform still has to
+  clean up (`cleanup_due`) is no part of the state and changes as given, before the end and after.
 * The end of a job answers every open question about it: `poll_error` and `missing_since` are
   cleared unless the same update sets them.
 * An update that brings nothing new changes nothing, so an unchanged poll writes nothing.
@@ -31,7 +32,7 @@ def checked(update: StatusUpdate) -> None:
 def changes_of(row: Row, update: StatusUpdate, now: str) -> dict[str, Any]:
     """The columns of `row` that `update` changes."""
     if is_terminal(row):
-        return _filled_in(row, update)
+        return {**_filled_in(row, update), **_cleanup(row, update)}
     wanted = {name: getattr(update, name) for name in _REPLACED_AS_GIVEN}
     wanted["status"] = None if update.status is None else checked_status(update.status)
     wanted["poll_error"] = update.poll_error
@@ -46,6 +47,7 @@ def changes_of(row: Row, update: StatusUpdate, now: str) -> dict[str, Any]:
         native = encode(update.native, "native")
         if not same_json(native, row["native"]):
             changes["native"] = native
+    changes.update(_cleanup(row, update))
     if update.observed and (changes or _long_ago(row["observed_at"], now)):
         changes["observed_at"] = now
     return changes
@@ -60,6 +62,12 @@ def _filled_in(row: Row, update: StatusUpdate) -> dict[str, Any]:
     if update.last_epoch is not None and update.last_epoch > row["last_epoch"]:
         changes["last_epoch"] = update.last_epoch
     return changes
+
+
+def _cleanup(row: Row, update: StatusUpdate) -> dict[str, Any]:
+    if update.cleanup_due is None or update.cleanup_due == bool(row["cleanup_due"]):
+        return {}
+    return {"cleanup_due": int(update.cleanup_due)}
 
 
 def _poll_error_since(row: Row, poll_error: str | None, now: str) -> str | None:

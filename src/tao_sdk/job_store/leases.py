@@ -1,0 +1,101 @@
+"""Leases: work that one process at a time does for everybody who uses the store.
+
+A lease is a row naming its owner. The owner's end gives it up, whatever kind of end that is: the
+next process that asks takes it over at once. Only an owner that cannot be examined from here (a
+process of another machine or container) keeps its lease until it runs out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+
+from tao_sdk.errors import StoreError
+from tao_sdk.job_store.base import StoreBase
+from tao_sdk.job_store.rows import Row
+from tao_sdk.job_store.statements import select_all
+from tao_sdk.process_identity import Fate, ProcessIdentity
+
+# Leases that threads of this process hold: (process id, store, name). In the store, the threads of
+# one process have the same name. A fork copies this set; the process id tells the copy apart.
+_held_here: set[tuple[int, str, str]] = set()
+_held_here_lock = threading.Lock()
+
+
+class Leases(StoreBase):
+    """Who does what for all users of the store."""
+
+    @contextlib.contextmanager
+    def lease(self, name: str, seconds: float) -> Iterator[bool]:
+        """Hold the lease `name` for the body: True if it is ours, False if another holds it.
+
+        Another is any living process, and any other thread of this one. `seconds` is how long an
+        owner on another machine is believed to be alive; on its own machine, a living owner keeps
+        the lease for as long as the body takes.
+        """
+        with self._alone_in_this_process(name) as alone:
+            mine = alone and self._take_lease(name, seconds)
+            try:
+                yield mine
+            except BaseException:
+                if mine:
+                    # The error of the body says more. What stays in the store is ours to take.
+                    with contextlib.suppress(StoreError):
+                        self._release_lease(name)
+                raise
+            if mine:
+                self._release_lease(name)
+
+    @contextlib.contextmanager
+    def _alone_in_this_process(self, name: str) -> Iterator[bool]:
+        store = str(self._database.path or id(self._database))
+        key = (os.getpid(), store, name)
+        with _held_here_lock:
+            alone = key not in _held_here
+            _held_here.add(key)
+        try:
+            yield alone
+        finally:
+            if alone:
+                _held_here.discard(key)
+
+    def _take_lease(self, name: str, seconds: float) -> bool:
+        """Called by one thread of this process at a time."""
+        # Most calls come too late; those keep no writer waiting.
+        with self._database.read() as connection:
+            if not _is_free(connection, name):
+                return False
+        until = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+        with self._database.write(durable=False) as connection:
+            if not _is_free(connection, name):
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO leases (name, owner, until) VALUES (?, ?, ?)",
+                (name, str(ProcessIdentity.current()), until.isoformat()),
+            )
+        return True
+
+    def _release_lease(self, name: str) -> None:
+        with self._database.write(durable=False) as connection:
+            connection.execute(
+                "DELETE FROM leases WHERE name = ? AND owner = ?",
+                (name, str(ProcessIdentity.current())),
+            )
+
+
+def _is_free(connection: sqlite3.Connection, name: str) -> bool:
+    found = select_all(connection, "SELECT * FROM leases WHERE name = ?", (name,))
+    return not found or _is_abandoned(found[0])
+
+
+def _is_abandoned(lease: Row) -> bool:
+    owner = ProcessIdentity.parse(lease["owner"])
+    if owner == ProcessIdentity.current():
+        return True  # no thread of ours holds it, so an earlier release failed
+    if owner is None or owner.fate is Fate.UNKNOWN:
+        return datetime.now(timezone.utc) > datetime.fromisoformat(lease["until"])
+    return owner.fate is Fate.GONE
