@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import shlex
-import tarfile
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -15,6 +13,7 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import Artefact, JobIdentity
 from tao_sdk.platforms.brev.answers import Offer, cost
 from tao_sdk.platforms.brev.machine import PROGRAMS
+from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.mounts import RESULTS, results_mount
 from tao_sdk.platforms.remote.framing import assigned
@@ -75,19 +74,14 @@ class Staged(NamedTuple):
 
 def archive(jobs: Iterable[Staged]) -> bytes:
     """The folders of jobs as one stream; private, whatever the umask over there."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as made:
-        for job in jobs:
-            folder = tarfile.TarInfo(job.job_id)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o700
-            made.addfile(folder)
-            for name, content in {**job.files, **job.secret}.items():
-                data = content.encode()
-                member = tarfile.TarInfo(f"{job.job_id}/{name}")
-                # The command is read in the container, by whoever the image says.
-                member.size, member.mode = len(data), 0o644 if name == "command.sh" else 0o600
-                made.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
+    members = []
+    for job in jobs:
+        members.append(Member(job.job_id))
+        for name, content in {**job.files, **job.secret}.items():
+            # The command is read in the container, by the user that the image names.
+            mode = 0o644 if name == "command.sh" else 0
+            members.append(Member(f"{job.job_id}/{name}", content, mode))
+    return pack(members)
 
 
 def refuse_impossible(request: JobRequest) -> None:

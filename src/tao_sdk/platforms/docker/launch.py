@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from tao_sdk.errors import SubmissionRejectedError
+from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.docker import config, placeholders
 from tao_sdk.platforms.docker.leases import DaemonLeases, Lease
 from tao_sdk.platforms.docker.network import ensure_network
@@ -133,14 +131,6 @@ def _network_is_gone(error: DaemonError) -> bool:
 
 def _archive(command: str) -> bytes:
     """The command as a file that every user of the container may read."""
-    data = command.encode()
-    folder, _, name = config.COMMAND_FILE.strip("/").partition("/")
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w") as archive:
-        made = tarfile.TarInfo(folder)
-        made.type, made.mode, made.mtime = tarfile.DIRTYPE, 0o755, int(time.time())
-        archive.addfile(made)
-        file = tarfile.TarInfo(f"{folder}/{name}")
-        file.size, file.mode, file.mtime = len(data), 0o644, int(time.time())
-        archive.addfile(file, io.BytesIO(data))
-    return held.getvalue()
+    path = config.COMMAND_FILE.strip("/")
+    folder = path.partition("/")[0]
+    return pack([Member(folder, mode=0o755), Member(path, command, 0o644)])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import secrets
-import tarfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.slurm.batch_script import array_script
 from tao_sdk.platforms.slurm.planning import Staged
 
@@ -62,29 +61,15 @@ def archive(array: Array, base: str) -> bytes:
         ],
         folder,
     )
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as out:
-        for name in (".arrays", array.folder, f"{array.folder}/logs"):
-            _add(out, name, None)
-        _add(out, f"{array.folder}/list", listed)
-        _add(out, f"{array.folder}/array.sbatch", script)
-        for index, plan in enumerate(array.plans):
-            _add(out, plan.job_id, None)
-            plan.payload.add_to(out, f"{plan.job_id}/")
-            _add(out, f"{plan.job_id}/array", f"{array.name} {index}\n")
-    return buffer.getvalue()
+    members = [Member(name) for name in (".arrays", array.folder, f"{array.folder}/logs")]
+    members.append(Member(f"{array.folder}/list", listed))
+    members.append(Member(f"{array.folder}/array.sbatch", script))
+    for index, plan in enumerate(array.plans):
+        members.append(Member(plan.job_id))
+        members += plan.payload.members(f"{plan.job_id}/")
+        members.append(Member(f"{plan.job_id}/array", f"{array.name} {index}\n"))
+    return pack(members)
 
 
 def _shared(staged: Staged) -> tuple[str, ...]:
     return tuple(line for line in staged.directives if not line.startswith(_OWN))
-
-
-def _add(archive: tarfile.TarFile, name: str, text: str | None) -> None:
-    member = tarfile.TarInfo(name)
-    if text is None:
-        member.type, member.mode = tarfile.DIRTYPE, 0o700
-        archive.addfile(member)
-    else:
-        data = text.encode()
-        member.size, member.mode = len(data), 0o600
-        archive.addfile(member, io.BytesIO(data))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +10,7 @@ from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
+from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import batch_script as text
@@ -44,23 +43,16 @@ class Staged(NamedTuple):
 
     def archive(self) -> bytes:
         """All of them as one stream."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            self.add_to(archive)
-        return buffer.getvalue()
+        return pack(self.members())
 
-    def add_to(self, archive: tarfile.TarFile, prefix: str = "") -> None:
-        """Private, whatever the umask over there."""
+    def members(self, prefix: str = "") -> list[Member]:
+        """Folders first."""
         contents = {**self.files, **self.secret}
-        for folder in (*sorted({name.partition("/")[0] for name in contents}), *_EMPTY_FOLDERS):
-            member = tarfile.TarInfo(prefix + folder)
-            member.type, member.mode = tarfile.DIRTYPE, 0o700
-            archive.addfile(member)
-        for name, content in contents.items():
-            data = content.encode()
-            member = tarfile.TarInfo(prefix + name)
-            member.size, member.mode = len(data), 0o600
-            archive.addfile(member, io.BytesIO(data))
+        folders = (*sorted({name.partition("/")[0] for name in contents}), *_EMPTY_FOLDERS)
+        return [
+            *(Member(prefix + folder) for folder in folders),
+            *(Member(prefix + name, content) for name, content in contents.items()),
+        ]
 
 
 def stage(
