@@ -146,7 +146,7 @@ _TABLE = (
         "shared folder of the cluster for jobs and results",
         "/lustre/fsw/portfolios/edgeai/users/<user>",
     ),
-    Setting("SLURM_PARTITION", "partitions, by comma", "polar,polar3,polar4,grizzly"),
+    Setting("SLURM_PARTITION", "partitions, by comma; default: those of the packaged bank"),
     Setting("SLURM_ACCOUNT", "account to charge; default: your account's default at the site"),
     Setting("SLURM_CONTAINER_MOUNTS", "folders that every container sees, by comma", "/lustre"),
     Setting("SLURM_TIME_HOURS", "wall time of an attempt", "4"),

@@ -17,7 +17,7 @@ from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import JobIdentity
 from tao_sdk.platforms.request import JobRequest, build_request
 from tao_sdk.platforms.slurm import cluster as clusters
-from tao_sdk.platforms.slurm import planning
+from tao_sdk.platforms.slurm import packaged_defaults, planning
 from tao_sdk.platforms.slurm.facts import Facts, choose_runtime, minutes, parse_facts
 from tao_sdk.platforms.slurm.options import OPTIONS, PROTECTED
 from tao_sdk.platforms.slurm.remote import Section
@@ -87,6 +87,31 @@ class TestCluster:
         assert found.base == "/lustre/fsw/portfolios/edgeai/users/bob"
         assert found.login.hosts == ("gate",)
         assert found.partition == "polar,polar3,polar4,grizzly"
+
+    @pytest.mark.seed("002.3", "002.10")
+    def test_packaged_partitions_are_data_and_the_same_with_any_bank(
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("SLURM_PARTITION")
+        monkeypatch.setenv("TAO_SKILL_BANK_PATH", str(tmp_path / "another"))
+        assert clusters.from_environment().partition == "polar,polar3,polar4,grizzly"
+        with pytest.raises(ValidationError, match="grants \\(4 h\\)"):
+            check_wall_time("grizzly", 241, {"grizzly": 2880})
+        code = Path(packaged_defaults.__file__).parents[2]
+        named = [path for path in code.rglob("*.py") if "grizzly" in path.read_text()]
+        assert named == []
+
+    def test_without_packaged_data_the_cluster_chooses(
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("SLURM_PARTITION")
+        monkeypatch.setattr(packaged_defaults.resources, "files", lambda _package: tmp_path)
+        packaged_defaults.packaged_defaults.cache_clear()
+        try:
+            found = staged(clusters.from_environment(), ask(time_hours=12))
+        finally:
+            packaged_defaults.packaged_defaults.cache_clear()
+        assert not [line for line in found.directives if line.startswith("--partition")]
 
     @pytest.mark.parametrize("text", ["/", "relative", "/a/../b", "/with space", "/a\nb", "/%x"])
     def test_impossible_bases(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:

@@ -11,6 +11,7 @@ from tao_sdk import settings
 from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.slurm.options import check_mounts, check_words
+from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
 from tao_sdk.platforms.slurm.ssh import Login
 
 _DEFAULT_BASE = "/lustre/fsw/portfolios/edgeai/users/{user}"
@@ -60,7 +61,7 @@ def from_environment() -> Cluster:
         base=check_base(
             settings.lookup("SLURM_BASE_RESULTS_DIR") or _DEFAULT_BASE.format(user=user)
         ),
-        partition=_words("SLURM_PARTITION"),
+        partition=_words("SLURM_PARTITION") or packaged_defaults().partition,
         account=_words("SLURM_ACCOUNT"),
         mounts=check_mounts("SLURM_CONTAINER_MOUNTS", settings.get("SLURM_CONTAINER_MOUNTS")),
         time_hours=_hours("SLURM_TIME_HOURS"),

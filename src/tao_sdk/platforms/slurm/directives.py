@@ -42,7 +42,8 @@ def directives(
     lines += [f"--time={hours:02d}:{minutes:02d}:00", f"--job-name={name}"]
     if account := options["account"] or cluster.account:
         lines.append(f"--account={account}")
-    lines.append(f"--partition={partition_of(request, cluster)}")
+    if partition := partition_of(request, cluster):
+        lines.append(f"--partition={partition}")
     for keyword in ("qos", "constraint", "reservation", "nodelist", "exclude", "dependency"):
         if options[keyword]:
             lines.append(f"--{keyword}={options[keyword]}")

@@ -8,10 +8,8 @@ from typing import NamedTuple
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm.cluster import Cluster
+from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
 
-# The packaged partitions are four-hour queues; no cluster has to be asked about them.
-PACKAGED_PARTITIONS = frozenset({"polar", "polar3", "polar4", "grizzly"})
-PACKAGED_LIMIT_HOURS = 4.0
 _LEAD_HOURS = 0.2
 _SHORTEST_HOURS = 0.1
 
@@ -84,9 +82,9 @@ def check_wall_time(partitions: str, minutes: int, known: dict[str, int | None])
 
     `known` has the limits in minutes of the cluster's partitions; None is unlimited.
     """
-    names = partitions.split(",")
+    names = [name for name in partitions.split(",") if name]
     unknown = [name for name in names if known and name not in known]
-    if unknown and len(unknown) == len(names):
+    if unknown and unknown == names:
         raise ValidationError(
             f"partition: this cluster has no {' nor '.join(unknown)}; it has "
             f"{', '.join(sorted(known))}. Set SLURM_PARTITION or partition="
@@ -104,8 +102,6 @@ def check_wall_time(partitions: str, minutes: int, known: dict[str, int | None])
 
 
 def _limit(name: str, known: dict[str, int | None]) -> int | None:
-    asked = known.get(name)
-    if name not in PACKAGED_PARTITIONS:
-        return asked
-    packaged = int(PACKAGED_LIMIT_HOURS * 60)
-    return packaged if asked is None else min(asked, packaged)
+    """The limit that the cluster reports, or the lower one of the packaged platform data."""
+    limits = (known.get(name), packaged_defaults().limits.get(name))
+    return min((limit for limit in limits if limit is not None), default=None)
