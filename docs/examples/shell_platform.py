@@ -25,10 +25,11 @@ from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.request import JobRequest, Option, check_text
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.result_record import ResultRecord, shim_argv
-from tao_sdk.secrets import PLACEHOLDER, Secret, redact, reveal_all, seal
+from tao_sdk.secrets import PLACEHOLDER, Secret, reveal_all, seal
 
 # $0 is the job's folder. The outer shell leads the process group and returns at once.
 _START = 'echo $$ > "$0/pid"; "$@" > "$0/job.log" 2>&1 &'
@@ -187,23 +188,26 @@ class ShellBackend(seam.Backend):
         more = bool(lines) and len(data) == limit
         return seam.LogChunk(tuple(lines), more, cursor=str(position))
 
-    def evidence(self, job: seam.JobRef) -> Evidence:
+    def evidence(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, RawEvidence]:
+        return {job.job_id: self._evidence(job) for job in jobs}
+
+    def _evidence(self, job: seam.JobRef) -> RawEvidence:
         if not _folder(job).exists():
-            return Evidence()
+            return RawEvidence(Evidence())
         codes = [record.exit_code for record in self.result_records(job)]
-        return Evidence(
+        found = Evidence(
             exit_code=codes[0] if codes else None,
             log_tail=self._quotable_log(job),
             killed_from_outside=not codes,
         )
+        return RawEvidence(found, self._secrets.get(job.job_id, ()))
 
     def _quotable_log(self, job: seam.JobRef) -> str:
         # What is quoted is stored. A job may print its secrets, and only its submitter knows them.
         if job.native["has_secrets"] and job.job_id not in self._secrets:
             return ""
         lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
-        text = "\n".join(line.text for line in lines)
-        return redact(text, self._secrets.get(job.job_id, []))
+        return "\n".join(line.text for line in lines)
 
     def result_records(self, job: seam.JobRef) -> list[ResultRecord]:
         path = Path(job.results_dir) / "tao_result.json"

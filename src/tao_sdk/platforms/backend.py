@@ -16,7 +16,6 @@ What a backend may assume, and what it must keep:
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -24,13 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from tao_sdk.bundle.recognition import without_bundle
-from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.request import JobRequest, Option
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
-    from tao_sdk.failures import Evidence
+    from tao_sdk.platforms.evidence import RawEvidence
     from tao_sdk.results import ResultSource
 
 
@@ -346,16 +344,12 @@ class Backend(ABC):
         """Nobody reads on from that cursor: let go of what was kept open for the next read."""
 
     @abstractmethod
-    def evidence(self, job: JobRef) -> Evidence:
-        """Everything that explains an ended job, while the platform still knows it."""
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        """Everything that explains ended jobs, while the platform still knows them. Only looks.
 
-    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
-        """The evidence of many jobs in fewer steps, less those that cannot be asked about."""
-        found = {}
-        for job in jobs:
-            with contextlib.suppress(BackendUnreachableError):
-                found[job.job_id] = self.evidence(job)
-        return found
+        A job that cannot be asked about is left out of the answer; one of which nothing is known
+        has `Evidence()`. Nothing is redacted here: see `platforms/evidence.py`.
+        """
 
     @abstractmethod
     def result_records(self, job: JobRef) -> list[ResultRecord]:

@@ -444,17 +444,20 @@ class PlatformSDK(ABC):
     def _explain(self, rows: Sequence[Row]) -> None:
         """Store the explanations of failed jobs while their evidence is still there."""
         from tao_sdk.failures import Evidence, explain
+        from tao_sdk.platforms.evidence import redacted
 
+        known = settings.known_secrets()
         try:
-            found = self.backend.evidence_of([job_ref(row) for row in rows])
+            found = self.backend.evidence([job_ref(row) for row in rows])
         except BackendUnreachableError:
             return  # tried again by whoever looks next
         for row in rows:
-            evidence = found.get(row["job_id"])
+            if row["job_id"] not in found:
+                continue
+            evidence = redacted(found[row["job_id"]], known)
             if evidence == Evidence():
                 evidence = Evidence(exit_code=row["exit_code"], reason=row["message"])
-            if evidence is not None:
-                self.store.record_failure(row["job_id"], explain(evidence))
+            self.store.record_failure(row["job_id"], explain(evidence))
 
     def _status(self, job_id: str, row: Row | None) -> JobStatus:
         from tao_sdk.platforms.handles import status_of

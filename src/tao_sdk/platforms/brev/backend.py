@@ -39,6 +39,7 @@ from tao_sdk.platforms.brev.options import OPTIONS
 from tao_sdk.platforms.brev.states import Answer, judge, parse_answer
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.mounts import results_mount
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import storage_for
@@ -216,18 +217,12 @@ class BrevBackend(Backend):
         }
         return chunk_of(self.machine(name).run("logs", told), flush=flush)
 
-    def evidence(self, job: JobRef) -> Evidence:
-        found = self.evidence_of([job])
-        if job.job_id not in found:
-            raise BackendUnreachableError(f"instance {job.native['instance']} does not answer")
-        return found[job.job_id]
-
-    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         found = {}
         asked = []
         for job in jobs:
             if end := self.kept.end(job.job_id):
-                found[job.job_id] = end.evidence
+                found[job.job_id] = RawEvidence(end.evidence)
             else:
                 asked.append(job)
         if not asked:
@@ -236,15 +231,12 @@ class BrevBackend(Backend):
         for name, mine in by_instance(asked).items():
             instance = listed.get(name)
             if instance is None or instance.going:
-                found.update({job.job_id: Evidence() for job in mine})
+                found.update({job.job_id: RawEvidence(Evidence()) for job in mine})
             elif instance.running:
                 ends = closing.ends_of(self.machine(name), mine)
-                found.update(
-                    {
-                        job.job_id: ends[job.job_id].evidence if job.job_id in ends else Evidence()
-                        for job in mine
-                    }
-                )
+                for job in mine:
+                    end = ends.get(job.job_id)
+                    found[job.job_id] = RawEvidence(end.evidence if end else Evidence())
                 self._clean(mine)
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,10 +9,11 @@ from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, Observation
+from tao_sdk.platforms.common.credentials import values_in
 from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
-from tao_sdk.secrets import Secret, redact
+from tao_sdk.secrets import redact
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class End:
 
     @property
     def evidence(self) -> Evidence:
-        """What explains it."""
+        """What explains it, redacted when it was read: the values to hide go with the instance."""
         if self.canceled:
             return Evidence(reason="cancelled")
         return Evidence(
@@ -150,15 +150,5 @@ def judge(job_id: str, answer: Answer, instance: str) -> Observation:
 
 def with_log(end: End, log: str, environment: str) -> End:
     """The same, with the end of its log, less the secrets of its environment and of our own."""
-    secrets = [*_secrets_in(environment), *settings.known_secrets()]
+    secrets = [*values_in(environment), *settings.known_secrets()]
     return replace(end, log_tail=redact(log, secrets), why=redact(end.why, secrets))
-
-
-def _secrets_in(environment: str) -> list[Secret]:
-    """The values of a staged environment, for redaction."""
-    values = []
-    for word in shlex.split(environment):
-        _, equals, value = word.partition("=")
-        if equals and len(value) >= 6:
-            values.append(Secret(value))
-    return values

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from tao_sdk import settings
+from tao_sdk.secrets import Secret
 
 
 def job_credentials(own: Mapping[str, Any]) -> dict[str, str]:
@@ -16,3 +18,9 @@ def job_credentials(own: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: value for name, value in settings.injected_credentials().items() if name not in own
     }
+
+
+def values_in(environment: str) -> list[Secret]:
+    """The values that a staged shell environment (`export NAME=value`) sets, to be hidden."""
+    pairs = (word.partition("=") for word in shlex.split(environment))
+    return [Secret(value) for _, equals, value in pairs if equals and value]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tao_sdk import settings
 from tao_sdk.failures import Evidence
@@ -17,6 +18,7 @@ from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.states import Container
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.result_record import ResultRecord, record_name
 from tao_sdk.secrets import Secret, redact
 
@@ -35,18 +37,19 @@ class Aftermath:
         self._logs = logs
         self._kept = kept
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job."""
-        outcome = self._outcome(job)
+        outcome, hide = self._outcome(job)
         if outcome is None:
-            return Evidence()
-        return Evidence(
+            return RawEvidence(Evidence())
+        found = Evidence(
             exit_code=outcome.exit_code,
             reason="OOMKilled" if outcome.oom_killed else outcome.error,
             log_tail=outcome.log_tail,
             never_started=outcome.exit_code is None,
             memory_sufficed=not outcome.oom_killed,
         )
+        return RawEvidence(found, hide)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         """What the job itself left beside its results."""
@@ -64,7 +67,10 @@ class Aftermath:
         """
         try:
             if self._kept.outcome(job.job_id) is None:
-                outcome = self._ask_daemon(job, container.id)
+                outcome, hide = self._ask_daemon(job, container.id)
+                # The values to hide go with the container.
+                tail = redact(outcome.log_tail, [*hide, *settings.known_secrets()])
+                outcome = replace(outcome, log_tail=tail)
                 self._kept.keep(job.job_id, outcome, self._whole_log(container.id))
         except DaemonError as error:
             if _is_going(error):
@@ -86,29 +92,30 @@ class Aftermath:
         remove(self._transport, job_name(job.job_id))
         self._kept.remove(job.job_id)
 
-    def _outcome(self, job: JobRef) -> Outcome | None:
+    def _outcome(self, job: JobRef) -> tuple[Outcome | None, Sequence[Secret]]:
         try:
             return self._ask_daemon(job, job_name(job.job_id))
         except DaemonError as error:
             if not _is_going(error):
                 raise
-            return self._kept.outcome(job.job_id)
+            return self._kept.outcome(job.job_id), ()
 
-    def _ask_daemon(self, job: JobRef, container: str) -> Outcome:
+    def _ask_daemon(self, job: JobRef, container: str) -> tuple[Outcome, list[Secret]]:
         found = self._transport.get(f"/containers/{container}/json")
         env = config.environment_of(found["Config"])
         secrets = [Secret(env[name]) for name in job.native["secret_names"] if name in env]
         state = found["State"]
         started, ended = container_time(state["StartedAt"]), container_time(state["FinishedAt"])
-        return Outcome(
+        outcome = Outcome(
             exit_code=int(state["ExitCode"]),
             # The daemon notes a start when it has heard of it, which may be after the end.
             started_at=min(started, ended),
             ended_at=ended,
             oom_killed=bool(state["OOMKilled"]),
             error=str(state["Error"]),
-            log_tail=redact(self._log_tail(container), [*secrets, *settings.known_secrets()]),
+            log_tail=self._log_tail(container),
         )
+        return outcome, secrets
 
     def _log_tail(self, container: str) -> str:
         try:

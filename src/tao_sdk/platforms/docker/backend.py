@@ -51,6 +51,7 @@ from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.queue import GpuQueue
 from tao_sdk.platforms.docker.states import Census
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
 from tao_sdk.result_record import ResultRecord
@@ -342,10 +343,13 @@ class DockerBackend(Backend):
         self._logs.close()
         self.transport.close()
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        return ask_each(jobs, self._evidence)
+
+    def _evidence(self, job: JobRef) -> RawEvidence:
         with self._asking():
             found = self._aftermath.evidence(job)
-            if found == Evidence():
+            if found.evidence == Evidence():
                 self._require_here(job)
             return found
 

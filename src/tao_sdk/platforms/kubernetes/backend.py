@@ -29,6 +29,7 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.times import parse_time
+from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
@@ -241,10 +242,13 @@ class KubernetesBackend(Backend):
 
     # ------------------------------------------------------------------ explaining
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        return ask_each(jobs, self._evidence)
+
+    def _evidence(self, job: JobRef) -> RawEvidence:
         with self._asking():
             found = self._witness.evidence(job)
-            if found == Evidence():
+            if found.evidence == Evidence():
                 self._require_here(job)
             return found
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.logs import LogReader
@@ -34,7 +34,7 @@ from tao_sdk.platforms.kubernetes.states import (
     is_another,
     without_forgiven,
 )
-from tao_sdk.secrets import Secret, redact
+from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 _LINES = 200
@@ -53,29 +53,27 @@ class Witness:
         self._api = api
         self._logs = logs
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing when the cluster has forgotten it."""
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         found = self._get(naming.jobs_path(namespace, name))
         if found is None or is_another(found, job.native):
-            return Evidence()
+            return RawEvidence(Evidence())
         pods = without_forgiven(found, self._pods(namespace, job.job_id, found["metadata"]["uid"]))
         reason = condition_text(found)
         if not pods:
             reason = self._told_without_pods(namespace, name, reason)
         values = self._secret_values(job, namespace, name)
         tail = "" if values is None else self._log_tail(namespace, pods, int(job.native["nodes"]))
-        secrets = [*(values or ()), *settings.known_secrets()]
         ended = conclude(pods, int(job.native["nodes"]), reason)
-        return Evidence(
-            exit_code=ended.exit_code,
-            reason=redact(ended.reason, secrets),
-            log_tail=redact(tail, secrets),
-            replicas=tuple(replica_without(replica, secrets) for replica in ended.replicas),
+        told = replace(
+            ended,
+            log_tail=tail,
             never_started=bool(pods) and not any(map(has_begun, pods)),
             # Where memory was the reason, Kubernetes says so.
             memory_sufficed="OOMKilled" not in ended.reason,
         )
+        return RawEvidence(told, values or ())
 
     def _pods(self, namespace: str, job_id: str, uid: str) -> list[dict[str, Any]]:
         """Its pods; as if there were none, where nobody lets us look."""
@@ -168,10 +166,6 @@ def told_by_events(events: Sequence[Mapping[str, Any]], condition: str) -> str:
     if warning.startswith(_KEEPS_FROM_STARTING) and not has_started:
         return warning
     return "\n".join(filter(None, (condition, warning)))
-
-
-def replica_without(replica: ReplicaEvidence, secrets: Sequence[Secret]) -> ReplicaEvidence:
-    return replace(replica, reason=redact(replica.reason, secrets))
 
 
 def _ranks(pods: Sequence[Pod], nodes: int) -> tuple[ReplicaEvidence, ...]:

@@ -23,6 +23,7 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.lepton import looking, naming, payload, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.aftermath import Aftermath
@@ -197,16 +198,16 @@ class LeptonBackend(Backend):
 
     # ------------------------------------------------------------------ explaining
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        self._witness.begin()
+        return ask_each(jobs, self._evidence)
+
+    def _evidence(self, job: JobRef) -> RawEvidence:
         if not job.native["id"]:
-            return Evidence()
+            return RawEvidence(Evidence())
         with self._asking():
             self._require_here(job)
             return self._witness.evidence(job)
-
-    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
-        self._witness.begin()
-        return super().evidence_of(jobs)
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""

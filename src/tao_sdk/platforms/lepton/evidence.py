@@ -6,12 +6,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from tao_sdk import settings
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.history import rank_in
@@ -19,7 +18,7 @@ from tao_sdk.platforms.lepton.logs import LogReader, Worker
 from tao_sdk.platforms.lepton.records import Records, has_just_ended
 from tao_sdk.platforms.lepton.replicas import issue_of, node_of, stuck_on
 from tao_sdk.result_record import ResultRecord, first_failure
-from tao_sdk.secrets import Secret, redact
+from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.lepton")
 _LINES = 200
@@ -54,7 +53,7 @@ class Witness:
         """Some jobs are asked about: so long, for all of them, records are waited for."""
         self._deadline = time.monotonic() + _PATIENCE_SECONDS
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing when the server has forgotten it."""
         records = self._records.of_failed(job, 0.0)
         if first_failure(records) is None and has_just_ended(self._get_job(job.native["id"])):
@@ -65,22 +64,22 @@ class Witness:
         events = self._get(job, "events")
         told += warnings_of(events if isinstance(events, list) else [])
         if not (records or replicas or told):
-            return Evidence()
-        secrets = [*self._known.get(job.job_id, ()), *settings.known_secrets()]
+            return RawEvidence(Evidence())
         tail = self._log_tail(job, records, replicas)
         nodes = int(job.native["nodes"])
         ranks = ranks_of(job, records, replicas, node_events(analysis), nodes)
         stuck = "" if records or tail else stuck_on(replicas)
         first = first_failure(records)
         reason = "\n".join(dict.fromkeys(filter(None, [stuck, *told])))
-        return Evidence(
+        found = Evidence(
             exit_code=first.exit_code if first else None,
-            reason=redact(reason, secrets),
-            log_tail=redact(tail, secrets),
-            replicas=tuple(_without(one, secrets) for one in ranks),
+            reason=reason,
+            log_tail=tail,
+            replicas=tuple(ranks),
             killed_from_outside=not records and not stuck,
             never_started=bool(stuck),
         )
+        return RawEvidence(found, self._known.get(job.job_id, ()))
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""
@@ -188,7 +187,3 @@ def ranks_of(
             )
         )
     return found
-
-
-def _without(replica: ReplicaEvidence, secrets: Sequence[Secret]) -> ReplicaEvidence:
-    return replace(replica, reason=redact(replica.reason, secrets))

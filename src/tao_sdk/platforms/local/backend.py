@@ -35,10 +35,10 @@ from tao_sdk.platforms.request import JobRequest, Option, check_gpu_ids, check_t
 from tao_sdk.platforms.staged_data import stop_seconds
 from tao_sdk.process_identity import this_host
 from tao_sdk.result_record import ResultRecord, shim_argv
-from tao_sdk.secrets import PLACEHOLDER, redact
+from tao_sdk.secrets import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from tao_sdk.failures import Evidence
+    from tao_sdk.platforms.evidence import RawEvidence
     from tao_sdk.platforms.gpus import discovery as machine
 
 # The kernel takes at most 128 KiB for one word of a command line; longer commands go by file.
@@ -185,15 +185,21 @@ class LocalBackend(Backend):
                 _log_files(job), cursor=cursor, tail=tail, limit=limit, flush=flush
             )
 
-    def evidence(self, job: JobRef) -> Evidence:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        from tao_sdk.platforms.evidence import ask_each
+
+        return ask_each(jobs, self._evidence)
+
+    def _evidence(self, job: JobRef) -> RawEvidence:
         from tao_sdk.failures import Evidence, ReplicaEvidence
+        from tao_sdk.platforms.evidence import RawEvidence
 
         [seen] = self._scan([job])
         if seen.unreachable:
             raise BackendUnreachableError(seen.unreachable)
         observation = interpret(seen)
         state = seen.state or {}
-        return Evidence(
+        found = Evidence(
             exit_code=observation.exit_code,
             reason="" if observation.exit_code is not None else observation.message,
             log_tail=self._log_tail(job),
@@ -207,6 +213,7 @@ class LocalBackend(Backend):
             and observation.exit_code is None
             and "outcome" not in state,
         )
+        return RawEvidence(found)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         self.transport.calls.record("records")
@@ -244,11 +251,11 @@ class LocalBackend(Backend):
         kept = _local(job).folder.evidence
         if kept.exists():
             return kept.read_text(encoding="utf-8")
-        # Its supervisor is gone and with it the knowledge of the job's own secrets.
+        # Its supervisor is gone and with it the knowledge of what in its log to hide.
         chunk = logs.read_chunk(
             _log_files(job), cursor="", tail=_EVIDENCE_LINES, limit=256 * 1024, flush=True
         )
-        return redact("\n".join(line.text for line in chunk.lines), settings.known_secrets())
+        return "\n".join(line.text for line in chunk.lines)
 
     # ------------------------------------------------------------------ paths
 

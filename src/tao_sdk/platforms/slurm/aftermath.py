@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tao_sdk import settings
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.credentials import values_in
+from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.slurm import logs
 from tao_sdk.platforms.slurm.remote import Section, table
 from tao_sdk.platforms.slurm.ssh import SshTransport
 from tao_sdk.platforms.slurm.states import Verdict
 from tao_sdk.result_record import ResultRecord
-from tao_sdk.secrets import Secret, redact
 
 # Each brings the ends of three files: some hundred kilobytes at most.
 _AT_ONCE = 50
@@ -36,14 +35,14 @@ class Case(NamedTuple):
     records: Sequence[ResultRecord]
 
 
-def gather(transport: SshTransport, cases: Sequence[Case]) -> dict[str, Evidence]:
+def gather(transport: SshTransport, cases: Sequence[Case]) -> dict[str, RawEvidence]:
     """The evidence of many jobs, by their id."""
-    found: dict[str, Evidence] = {}
+    found: dict[str, RawEvidence] = {}
     asked = []
     for case in cases:
         if case.verdict.state is JobState.CANCELED:
             # No program's doing: its log says nothing.
-            found[case.job.job_id] = Evidence(reason=case.verdict.reason)
+            found[case.job.job_id] = RawEvidence(Evidence(reason=case.verdict.reason))
         else:
             asked.append(case)
     for start in range(0, len(asked), _AT_ONCE):
@@ -66,7 +65,7 @@ def _by_job(sections: Iterable[Section]) -> dict[str, dict[str, str]]:
     return told
 
 
-def _evidence(case: Case, said: Mapping[str, str]) -> Evidence:
+def _evidence(case: Case, said: Mapping[str, str]) -> RawEvidence:
     labelled = case.nodes > 1
     tail = "\n".join(
         logs.relabel(said[stream].strip("\n"), labelled=labelled and stream != "batch")
@@ -75,13 +74,13 @@ def _evidence(case: Case, said: Mapping[str, str]) -> Evidence:
     )
     if any(record.exit_code for record in case.records):
         tail = _SLURMS_OWN.sub("", tail)
-    secrets = [*_secrets_in(said.get("env", "")), *settings.known_secrets()]
-    return Evidence(
+    found = Evidence(
         exit_code=case.verdict.exit_code,
-        reason=redact(case.verdict.reason, secrets),
-        log_tail=redact(tail, secrets),
+        reason=case.verdict.reason,
+        log_tail=tail,
         replicas=_ranks(case.records, case.nodes) if labelled and case.records else (),
     )
+    return RawEvidence(found, values_in(said.get("env", "")))
 
 
 def _ranks(records: Sequence[ResultRecord], nodes: int) -> tuple[ReplicaEvidence, ...]:
@@ -92,13 +91,3 @@ def _ranks(records: Sequence[ResultRecord], nodes: int) -> tuple[ReplicaEvidence
     }
     stopped = "stopped by Slurm together with the others"
     return tuple(left.get(n) or ReplicaEvidence(n, reason=stopped) for n in range(nodes))
-
-
-def _secrets_in(environment: str) -> list[Secret]:
-    """The values of a staged environment, for redaction."""
-    values = []
-    for word in shlex.split(environment):
-        _, equals, value = word.partition("=")
-        if equals and len(value) >= 6:
-            values.append(Secret(value))
-    return values

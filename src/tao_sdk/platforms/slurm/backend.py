@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
-from tao_sdk.failures import Evidence, explain
+from tao_sdk.failures import explain
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import (
     MISSING,
@@ -19,6 +20,7 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
+from tao_sdk.platforms.evidence import RawEvidence, redacted
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import aftermath, arrays, logs, planning
 from tao_sdk.platforms.slurm.answers import Answer, JobFiles, parse_answer
@@ -177,8 +179,9 @@ class SlurmBackend(Backend):
         doubtful = [case for case in cases if wants_explanation(case.verdict)]
         explained = aftermath.gather(self.transport, doubtful)
         for case in cases:
-            evidence = explained.get(case.job.job_id)
-            again = self._try_again(case, answer, explain(evidence) if evidence else None)
+            raw = explained.get(case.job.job_id)
+            known = explain(redacted(raw, settings.known_secrets())) if raw else None
+            again = self._try_again(case, answer, known)
             observed[case.job.job_id] = again or _observation(case.verdict)
         # What explains a failure is read before it goes.
         over = (JobState.COMPLETE, JobState.CANCELED)
@@ -292,11 +295,7 @@ class SlurmBackend(Backend):
         labelled = _nodes(job) > 1
         return logs.chunk_of(sections, known, labelled=labelled, flush=flush)
 
-    def evidence(self, job: JobRef) -> Evidence:
-        self._look_at(job)
-        return self.evidence_of([job])[job.job_id]
-
-    def evidence_of(self, jobs: Sequence[JobRef]) -> Mapping[str, Evidence]:
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         answer = self._look(jobs)
         judged = [job for job in jobs if job.job_id not in answer.away]
         found = aftermath.gather(self.transport, [self._case(job, answer) for job in judged])
