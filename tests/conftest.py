@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
+
+# What these do to a process that has not asked otherwise. A parent that ignores them (nohup, a
+# shell's background job) hands that on to every process that a test starts.
+_SIGNALS = {
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
+def pytest_configure() -> None:
+    """Undo ignored signals, in the main process and in every worker."""
+    for number, action in _SIGNALS.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, action)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

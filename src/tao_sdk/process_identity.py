@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -54,18 +55,17 @@ class ProcessIdentity(NamedTuple):
 
     @property
     def same_boot(self) -> bool:
-        """Is this a process of this very machine since its last start (any pid namespace)?"""
-        return self.host.split("/")[1:2] == this_host().split("/")[1:2]
+        """Whether this process belongs to this machine since its last start (any namespace)."""
+        boot = _parts(self.host).boot
+        return bool(boot) and boot == _parts(this_host()).boot
 
     @property
     def fate(self) -> Fate:
         """Whether exactly this process still runs, as far as this machine can tell."""
-        if self.host == this_host():
+        known = fate_by_host(self.host, this_host())
+        if known is None:
             return Fate.ALIVE if self.alive else Fate.GONE
-        machine, _, place = self.host.partition("/")
-        this_machine, _, this_place = this_host().partition("/")
-        rebooted = place.partition("/")[0] != this_place.partition("/")[0]
-        return Fate.GONE if machine == this_machine and rebooted else Fate.UNKNOWN
+        return known
 
     @property
     def alive(self) -> bool:
@@ -73,14 +73,50 @@ class ProcessIdentity(NamedTuple):
         return bool(self.started) and start_time(self.pid) == self.started
 
 
+class _Parts(NamedTuple):
+    """What `this_host()` consists of."""
+
+    machine: str
+    boot: str
+    namespace: str
+
+
+def _parts(host: str) -> _Parts:
+    machine, _, rest = host.partition("/")
+    boot, _, namespace = rest.partition("/")
+    return _Parts(machine, boot, namespace)
+
+
+def fate_by_host(host: str, here: str) -> Fate | None:
+    """What the host of a process alone tells about it; None: `here` must look at the process."""
+    theirs, ours = _parts(host), _parts(here)
+    if theirs == ours:
+        return None
+    if theirs.machine != ours.machine:
+        return Fate.UNKNOWN
+    if not theirs.boot:
+        return None  # written by a version that recorded no boot on this system
+    # The same boot in another pid namespace: its process id means nothing here.
+    return Fate.UNKNOWN if theirs.boot == ours.boot else Fate.GONE
+
+
 @functools.lru_cache(maxsize=1)
 def this_host() -> str:
     """This machine, boot and pid namespace: where a process id means something."""
     name = os.uname().nodename
     if not _LINUX:
-        return name
+        boot = parse_boot(_sysctl("kern.bootsessionuuid"), _sysctl("kern.boottime"))
+        return f"{name}/{boot}/" if boot else name
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{name}{_machine_id()}/{boot[:8]}/{Path('/proc/self/ns/pid').readlink()}"
+
+
+def parse_boot(session: str, boot_time: str) -> str:
+    """The name of a boot, from sysctl's `kern.bootsessionuuid` (macOS) or `kern.boottime` (BSD:
+    `{ sec = 1763490000, usec = 12 } Tue Nov 18 ...`); "" when both are missing.
+    """
+    found = re.search(r"sec = (\d+)", boot_time)
+    return session.strip()[:8] or (found.group(1) if found else "")
 
 
 @functools.lru_cache(maxsize=1)
@@ -92,8 +128,8 @@ os.register_at_fork(after_in_child=_own_start_time.cache_clear)
 
 
 def is_this_machine(host: str) -> bool:
-    """Does a `this_host()` of earlier or elsewhere name this machine, whatever its boot?"""
-    return host.partition("/")[0] == this_host().partition("/")[0]
+    """Whether an earlier or foreign `this_host()` names this machine, whatever its boot."""
+    return _parts(host).machine == _parts(this_host()).machine
 
 
 def _machine_id() -> str:
@@ -192,10 +228,22 @@ def _all_processes() -> list[int]:
     return [int(name) for name in names if name.isdigit()]
 
 
+def _sysctl(name: str) -> str:
+    return _output("sysctl", "-n", name)
+
+
 def _ps(*words: str) -> str:
+    return _output("ps", *words)
+
+
+def _output(*words: str) -> str:
+    """What a program of the system prints; "" when it is missing or refuses."""
     import subprocess
 
-    # Times must read the same for everybody who asks, whatever their zone and language.
-    plain = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/bin:/usr/bin"}
-    answer = subprocess.run(["ps", *words], capture_output=True, text=True, check=False, env=plain)
-    return answer.stdout
+    # Times must read the same for every caller, whatever its zone and language.
+    plain = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/bin:/usr/bin:/sbin:/usr/sbin"}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=plain)
+    except FileNotFoundError:
+        return ""
+    return done.stdout

@@ -7,9 +7,14 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from tao_sdk import process_identity
 from tao_sdk.process_identity import (
     Fate,
     ProcessIdentity,
+    fate_by_host,
+    parse_boot,
     session_members,
     signal_if,
     start_time,
@@ -101,6 +106,40 @@ def test_other_machines_and_other_boots() -> None:
     assert before_the_reboot.fate is Fate.GONE
     other_namespace = ProcessIdentity(f"{machine}/{boot}/pid:[1]", 1, "1")
     assert other_namespace.fate is Fate.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("host", "here", "fate"),
+    [
+        ("mac/1A2B3C4D/", "mac/1A2B3C4D/", None),
+        ("mac/1A2B3C4D/", "mac/5E6F7A8B/", Fate.GONE),
+        ("other/1A2B3C4D/", "mac/1A2B3C4D/", Fate.UNKNOWN),
+        ("mac", "mac/1A2B3C4D/", None),
+        ("other", "mac/1A2B3C4D/", Fate.UNKNOWN),
+        ("mac", "mac", None),
+    ],
+)
+def test_hosts_without_pid_namespaces(host: str, here: str, fate: Fate | None) -> None:
+    """As macOS has them, and as versions wrote them that knew no boot there."""
+    assert fate_by_host(host, here) is fate
+
+
+def test_hosts_without_a_known_boot_are_not_of_the_same_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_identity, "this_host", lambda: "mac")
+    assert not ProcessIdentity("other", 1, "1").same_boot
+    monkeypatch.setattr(process_identity, "this_host", lambda: "mac/1A2B3C4D/")
+    assert ProcessIdentity("mac/1A2B3C4D/", 1, "1").same_boot
+    assert not ProcessIdentity("other/5E6F7A8B/", 1, "1").same_boot
+
+
+def test_the_boot_by_sysctl() -> None:
+    macos = "0E8B6B6A-29C2-4B0F-8C5B-8A62C6B7DDE1\n"
+    bsd = "{ sec = 1763490000, usec = 12 } Tue Nov 18 18:20:00 2026\n"
+    assert parse_boot(macos, bsd) == "0E8B6B6A"
+    assert parse_boot("", bsd) == "1763490000"
+    assert parse_boot("", "sysctl: unknown oid") == ""
 
 
 def test_what_is_not_an_identity() -> None:
