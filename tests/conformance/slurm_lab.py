@@ -65,7 +65,7 @@ class SlurmPlatformLab(PlatformLab[SlurmSDK]):
         return str(self.slurm.shared / "scratch")
 
     def submission_steps(self) -> dict[str, str]:
-        arm = f"{DIE}from tao_sdk.platforms.slurm.ssh import SshTransport\n"
+        arm = f"{DIE}from tao_sdk.platforms.slurm.client import SshTransport\n"
         return steps_around_program(arm, "SshTransport")
 
     @contextlib.contextmanager

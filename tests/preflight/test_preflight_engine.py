@@ -169,7 +169,7 @@ def test_platforms_of_others_are_not_loaded() -> None:
         "from tao_sdk.skills import SkillBank\n"
         f"bank = SkillBank({str(PACKAGED_BANK)!r})\n"
         "run_preflight(PreflightRequest('local', gpu_count=0), bank)\n"
-        "print({'docker', 'requests', 'rich', 'tao_sdk.platforms.slurm.ssh'} & set(sys.modules))"
+        "print({'docker', 'requests', 'rich', 'tao_sdk.platforms.slurm.client'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.docker.endpoint import Endpoint
-from tao_sdk.platforms.slurm.remote import Section
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.preflight import PreflightRequest, host_setup, json_records
 from tao_sdk.preflight.arguments import read_batches, read_gigabytes, read_lists, read_paths
 from tao_sdk.preflight.checks import Check, presentable

@@ -16,12 +16,12 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, ValidationError
-from tao_sdk.platforms.slurm.cluster import Cluster, from_environment
-from tao_sdk.platforms.slurm.credentials import NGC, how_to_install, machine_of
-from tao_sdk.platforms.slurm.facts import Facts, parse_facts
-from tao_sdk.platforms.slurm.images import parse_image
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.ssh import SshTransport
+from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.platforms.slurm.auth import NGC, how_to_install, machine_of
+from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, from_environment
+from tao_sdk.platforms.slurm.image_names import parse_image
+from tao_sdk.platforms.slurm.probe import Facts, parse_facts
 from tao_sdk.platforms.ssh_control import control_folder
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
@@ -99,7 +99,9 @@ def _cluster_checks(request: PreflightRequest, described: Mapping[str, Any]) -> 
     yield from _ask(request, described["resource_defaults"], problem, usable)
 
 
-def _before_login(request: PreflightRequest, described: Mapping[str, Any]) -> Check | Cluster:
+def _before_login(
+    request: PreflightRequest, described: Mapping[str, Any]
+) -> Check | ClusterSettings:
     """The cluster to be asked, or why it cannot be."""
     key = settings.lookup("SSH_KEY_PATH")
     if key and not Path(key).expanduser().is_file():
@@ -121,7 +123,7 @@ def _before_login(request: PreflightRequest, described: Mapping[str, Any]) -> Ch
 def _ask(
     request: PreflightRequest,
     defaults: Mapping[str, Any],
-    cluster: Cluster,
+    cluster: ClusterSettings,
     paths: Mapping[str, str],
 ) -> Iterator[Check]:
     programs, payload = _questions(request, cluster, paths)
@@ -147,7 +149,9 @@ def _ask(
         yield from unlooked(request, label, "no login host answered")
 
 
-def _login_check(cluster: Cluster, host: str, troubles: Mapping[str, str], trips: int) -> Check:
+def _login_check(
+    cluster: ClusterSettings, host: str, troubles: Mapping[str, str], trips: int
+) -> Check:
     told = f"{cluster.login.user}@{host} answers"
     details = {"host": host, "round_trips": trips, "hosts": dict(troubles)}
     if troubles:
@@ -157,7 +161,7 @@ def _login_check(cluster: Cluster, host: str, troubles: Mapping[str, str], trips
 
 
 def _questions(
-    request: PreflightRequest, cluster: Cluster, paths: Mapping[str, str]
+    request: PreflightRequest, cluster: ClusterSettings, paths: Mapping[str, str]
 ) -> tuple[dict[str, dict[str, str]], bytes]:
     """The programs of the one round trip, and what the last of them reads."""
     targets = "\n".join(mount.source for mount in cluster.mounts)
@@ -189,7 +193,7 @@ def _private_registry(image: str) -> str:
 def _answered(
     request: PreflightRequest,
     defaults: Mapping[str, Any],
-    cluster: Cluster,
+    cluster: ClusterSettings,
     paths: Mapping[str, str],
     answers: Answers,
 ) -> Iterator[Check]:
@@ -264,7 +268,7 @@ def gres_check(told: str, asked: Iterable[str], needed: int | None = None) -> Ch
 
 def _site_checks(
     request: PreflightRequest,
-    cluster: Cluster,
+    cluster: ClusterSettings,
     facts: Facts,
     answers: Answers,
     defaults: Mapping[str, Any],
@@ -286,7 +290,7 @@ def _site_checks(
         )
 
 
-def _registry_check(cluster: Cluster, answers: Answers) -> Iterator[Check]:
+def _registry_check(cluster: ClusterSettings, answers: Answers) -> Iterator[Check]:
     if "credentials" not in answers:
         return
     if any(section.name == "present" for section in answers["credentials"]):
@@ -299,7 +303,7 @@ def _registry_check(cluster: Cluster, answers: Answers) -> Iterator[Check]:
         )
 
 
-def _is_mounted(path: str, cluster: Cluster) -> bool:
+def _is_mounted(path: str, cluster: ClusterSettings) -> bool:
     return any(
         path == mount.source or path.startswith(f"{mount.source.rstrip('/')}/")
         for mount in cluster.mounts

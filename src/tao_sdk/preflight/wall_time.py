@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.slurm.shape import warned_after
+from tao_sdk.platforms.slurm.resources import warned_after
 from tao_sdk.preflight.checks import Check, failed, passed, warning
 
 _USUAL_HOURS = 4.0

@@ -26,8 +26,8 @@ from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.conversion import ConversionProgress, job_name
-from tao_sdk.platforms.slurm.images import parse_image
+from tao_sdk.platforms.slurm.image_conversion import ConversionProgress, job_name
+from tao_sdk.platforms.slurm.image_names import parse_image
 
 _BUSYBOX = "registry.lab/lab/busybox:1"
 _PRIVATE = "private.lab/lab/busybox:1"

@@ -7,9 +7,11 @@ from typing import NoReturn
 import pytest
 
 from tao_sdk.errors import CredentialError, ValidationError
-from tao_sdk.platforms.slurm import conversion, credentials
-from tao_sdk.platforms.slurm.cluster import from_environment
-from tao_sdk.platforms.slurm.conversion import (
+from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.platforms.slurm import auth, image_conversion
+from tao_sdk.platforms.slurm.client import Login, SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import from_environment
+from tao_sdk.platforms.slurm.image_conversion import (
     ConversionProgress,
     Conversions,
     failure_in,
@@ -17,9 +19,7 @@ from tao_sdk.platforms.slurm.conversion import (
     job_script,
     summary,
 )
-from tao_sdk.platforms.slurm.images import Image, parse_image
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.ssh import Login, SshTransport
+from tao_sdk.platforms.slurm.image_names import Image, parse_image
 
 _DIGEST = "sha256:" + "ab" * 32
 _LOGIN = Login("anna", ("login1:2222", "login2"))
@@ -159,7 +159,7 @@ def test_settings_that_cannot_be_right(
     cluster = from_environment()
     monkeypatch.setenv(name, value)
     with pytest.raises(ValidationError, match=name):
-        conversion.from_environment(cluster)
+        image_conversion.from_environment(cluster)
 
 
 # ---------------------------------------------------------------------- passwords
@@ -177,14 +177,14 @@ class NoTransport(SshTransport):
 
 @pytest.mark.seed("002.2")
 def test_the_way_to_install_a_password_shows_it_to_nobody() -> None:
-    told = credentials.how_to_install("nvcr.io", _LOGIN)
+    told = auth.how_to_install("nvcr.io", _LOGIN)
     assert (
         r"printf 'machine nvcr.io login $oauthtoken password %s\n"
         r"machine authn.nvidia.com login $oauthtoken password %s\n' "
         '"$NGC_KEY" "$NGC_KEY" | ssh anna@login1 '
         "'umask 077; mkdir -p ~/.config/enroot; cat >> ~/.config/enroot/.credentials'"
     ) in told
-    assert "machine private.lab login %s" in credentials.how_to_install("private.lab", _LOGIN)
+    assert "machine private.lab login %s" in auth.how_to_install("private.lab", _LOGIN)
 
 
 @pytest.mark.parametrize(
@@ -192,26 +192,26 @@ def test_the_way_to_install_a_password_shows_it_to_nobody() -> None:
     [("nvcr.io", "nvcr.io"), ("reg.example:5000", "reg.example"), ("anna@reg.io", "reg.io")],
 )
 def test_enroot_knows_registries_by_machine(registry: str, machine: str) -> None:
-    assert credentials.machine_of(Image(registry=registry, name="a:1")) == machine
+    assert auth.machine_of(Image(registry=registry, name="a:1")) == machine
 
 
 def test_a_password_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NGC_KEY", raising=False)
     with pytest.raises(CredentialError, match="NGC_KEY"):
-        credentials.install(NoTransport(), "nvcr.io")
+        auth.install(NoTransport(), "nvcr.io")
     with pytest.raises(ValidationError, match=r"reg\.io needs both"):
-        credentials.install(NoTransport(), "reg.io", username="anna")
+        auth.install(NoTransport(), "reg.io", username="anna")
 
 
 @pytest.mark.parametrize("password", ["with space", "new\nline", "$(id)", "a`id`", 'quo"te'])
 def test_a_password_that_a_shell_would_act_upon_is_refused(password: str) -> None:
     """Enroot evaluates its file. The message must not show the password."""
     with pytest.raises(ValidationError, match="password") as caught:
-        credentials.install(NoTransport(), "reg.io", "anna", password)
+        auth.install(NoTransport(), "reg.io", "anna", password)
     assert password not in str(caught.value)
 
 
 @pytest.mark.parametrize("registry", ["", "a b", "reg.io\nmachine x", "$(id)"])
 def test_a_registry_that_is_none(registry: str) -> None:
     with pytest.raises(ValidationError, match="registry"):
-        credentials.install(NoTransport(), registry, "anna", "password")
+        auth.install(NoTransport(), registry, "anna", "password")

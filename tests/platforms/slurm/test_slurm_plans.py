@@ -15,13 +15,14 @@ import pytest
 from tao_sdk.errors import CredentialError, UnknownOptionError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import JobIdentity
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.request import JobRequest, build_request
-from tao_sdk.platforms.slurm import cluster as clusters
-from tao_sdk.platforms.slurm import packaged_defaults, planning
-from tao_sdk.platforms.slurm.facts import Facts, choose_runtime, minutes, parse_facts
+from tao_sdk.platforms.slurm import cluster_settings as clusters
+from tao_sdk.platforms.slurm import packaged_defaults
+from tao_sdk.platforms.slurm import plan as planning
 from tao_sdk.platforms.slurm.options import OPTIONS, PROTECTED
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.shape import check_wall_time, shape_of
+from tao_sdk.platforms.slurm.probe import Facts, choose_runtime, minutes, parse_facts
+from tao_sdk.platforms.slurm.resources import check_wall_time, resources_of
 
 IDENTITY = JobIdentity("0f5e7a0e-1111-4222-8333-444455556666", "a" * 32)
 FACTS = Facts(
@@ -37,7 +38,7 @@ FACTS = Facts(
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> clusters.Cluster:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> clusters.ClusterSettings:
     for name in ("SLURM_ACCOUNT", "SLURM_TIME_HOURS", "SLURM_TIMEOUT_HOURS", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_USER", "ada")
@@ -62,17 +63,19 @@ def ask(command: str = "train", image: str = "", gpu_count: int = 1, **keywords:
     )
 
 
-def staged(cluster: clusters.Cluster, request: JobRequest, facts: Facts = FACTS) -> planning.Staged:
+def staged(
+    cluster: clusters.ClusterSettings, request: JobRequest, facts: Facts = FACTS
+) -> planning.Staged:
     return planning.stage(request, IDENTITY, cluster, facts, "/lustre/users/ada/sqsh")
 
 
 def script(found: planning.Staged) -> str:
-    return found.files[found.layout.sbatch]
+    return found.files[found.job_folder.sbatch]
 
 
 class TestCluster:
     @pytest.mark.seed("002.1", "002.3")
-    def test_names_and_defaults(self, cluster: clusters.Cluster) -> None:
+    def test_names_and_defaults(self, cluster: clusters.ClusterSettings) -> None:
         assert cluster.login.hosts == ("login1", "login2:2222")
         assert (cluster.time_hours, cluster.cpus_per_task, cluster.max_gpus_per_node) == (4, 16, 8)
         assert cluster.mounts == (Mount("/lustre", "/lustre"),)
@@ -90,7 +93,7 @@ class TestCluster:
 
     @pytest.mark.seed("002.3", "002.10")
     def test_packaged_partitions_are_data_and_the_same_with_any_bank(
-        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster, tmp_path: Path
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.ClusterSettings, tmp_path: Path
     ) -> None:
         monkeypatch.delenv("SLURM_PARTITION")
         monkeypatch.setenv("TAO_SKILL_BANK_PATH", str(tmp_path / "another"))
@@ -102,7 +105,7 @@ class TestCluster:
         assert named == []
 
     def test_without_packaged_data_the_cluster_chooses(
-        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster, tmp_path: Path
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.ClusterSettings, tmp_path: Path
     ) -> None:
         monkeypatch.delenv("SLURM_PARTITION")
         monkeypatch.setattr(packaged_defaults.resources, "files", lambda _package: tmp_path)
@@ -120,14 +123,14 @@ class TestCluster:
 
     @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "$(x)"])
     def test_hosts_are_hosts(
-        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster, host: str
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.ClusterSettings, host: str
     ) -> None:
         monkeypatch.setenv("SLURM_HOSTNAME", host)
         with pytest.raises(ValidationError, match="SLURM_HOSTNAME"):
             clusters.from_environment()
 
     def test_a_key_that_is_not_there(
-        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.Cluster
+        self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.ClusterSettings
     ) -> None:
         monkeypatch.setenv("SSH_KEY_PATH", "/no/such/key")
         with pytest.raises(CredentialError, match="SSH_KEY_PATH"):
@@ -151,29 +154,36 @@ class TestShape:
     @pytest.mark.seed("002.10", "002.11")
     def test_nodes_gpus_processors(
         self,
-        cluster: clusters.Cluster,
+        cluster: clusters.ClusterSettings,
         gpus: int,
         nodes: int,
         expected: tuple[int, int, int, bool],
     ) -> None:
         """Lesson W5: 0 is no GPU, -1 all of a node."""
-        shape = shape_of(ask(gpu_count=gpus, num_nodes=nodes), cluster)
-        found = (shape.nodes, shape.gpus_per_node, shape.cpus_per_task, shape.exclusive)
+        resources = resources_of(ask(gpu_count=gpus, num_nodes=nodes), cluster)
+        found = (
+            resources.nodes,
+            resources.gpus_per_node,
+            resources.cpus_per_task,
+            resources.exclusive,
+        )
         assert found == expected
 
-    def test_more_than_a_node_has_on_several_nodes(self, cluster: clusters.Cluster) -> None:
+    def test_more_than_a_node_has_on_several_nodes(self, cluster: clusters.ClusterSettings) -> None:
         with pytest.raises(ValidationError, match="gpu_count: 9 with num_nodes=2"):
-            shape_of(ask(gpu_count=9, num_nodes=2), cluster)
+            resources_of(ask(gpu_count=9, num_nodes=2), cluster)
 
     @pytest.mark.seed("002.10")
-    def test_the_warning_comes_before_the_wall_time(self, cluster: clusters.Cluster) -> None:
-        shape = shape_of(ask(), cluster)
-        assert (shape.time_minutes, shape.warn_seconds) == (240, 720)
-        short = shape_of(ask(time_hours=0.2), cluster)
+    def test_the_warning_comes_before_the_wall_time(
+        self, cluster: clusters.ClusterSettings
+    ) -> None:
+        resources = resources_of(ask(), cluster)
+        assert (resources.time_minutes, resources.warn_seconds) == (240, 720)
+        short = resources_of(ask(time_hours=0.2), cluster)
         assert (short.time_minutes, short.warn_seconds) == (12, 360)
         chosen = cluster._replace(timeout_hours=3.5)
-        assert shape_of(ask(), chosen).warn_seconds == 1800
-        assert shape_of(ask(), cluster._replace(warn_before_limit=False)).warn_seconds == 0
+        assert resources_of(ask(), chosen).warn_seconds == 1800
+        assert resources_of(ask(), cluster._replace(warn_before_limit=False)).warn_seconds == 0
 
     @pytest.mark.seed("002.10")
     def test_wall_times_over_the_limit_are_refused(self) -> None:
@@ -190,7 +200,7 @@ class TestShape:
 
 class TestDirectives:
     @pytest.mark.seed("002.8")
-    def test_all_of_them_in_order(self, cluster: clusters.Cluster) -> None:
+    def test_all_of_them_in_order(self, cluster: clusters.ClusterSettings) -> None:
         request = ask(
             gpu_count=8,
             num_nodes=2,
@@ -214,7 +224,7 @@ class TestDirectives:
             *("--mail-user", "--requeue", "--signal", "--switches", "--spread-job"),
         ]
 
-    def test_the_account_of_the_caller_is_used(self, cluster: clusters.Cluster) -> None:
+    def test_the_account_of_the_caller_is_used(self, cluster: clusters.ClusterSettings) -> None:
         """Lesson W4: the keyword, else the environment, else the site's own default."""
         assert "--account=mine" in staged(cluster, ask(account="mine")).directives
         site = cluster._replace(account="theirs")
@@ -222,7 +232,7 @@ class TestDirectives:
         assert not any("--account" in line for line in staged(cluster, ask()).directives)
 
     @pytest.mark.seed("002.4")
-    def test_backend_details(self, cluster: clusters.Cluster) -> None:
+    def test_backend_details(self, cluster: clusters.ClusterSettings) -> None:
         details = {"backend_type": "slurm", "partition": "short", "cluster_name": "lab"}
         request = ask(backend_details=details, time_hours=0.4)
         assert "--partition=short" in staged(cluster, request).directives
@@ -257,7 +267,7 @@ class TestDirectives:
         with pytest.raises(ValidationError, match=name):
             ask(**{name: value})
 
-    def test_everything_that_we_set_is_protected(self, cluster: clusters.Cluster) -> None:
+    def test_everything_that_we_set_is_protected(self, cluster: clusters.ClusterSettings) -> None:
         ours = {line.split("=")[0].removeprefix("--") for line in staged(cluster, ask()).directives}
         assert ours <= PROTECTED
 
@@ -267,7 +277,7 @@ class TestDirectives:
 
 
 class TestScripts:
-    def test_they_are_valid_shell(self, cluster: clusters.Cluster, tmp_path: Path) -> None:
+    def test_they_are_valid_shell(self, cluster: clusters.ClusterSettings, tmp_path: Path) -> None:
         request = ask("echo 'a b'", image="nvcr.io/x/y:1", num_nodes=2, env_vars={"A": "it's $x"})
         found = staged(cluster, request)
         for name, text in {**found.files, **found.secret}.items():
@@ -276,7 +286,7 @@ class TestScripts:
                 path.write_text(text)
                 subprocess.run(["bash", "-n", str(path)], check=True)
 
-    def test_values_arrive_as_they_are(self, cluster: clusters.Cluster) -> None:
+    def test_values_arrive_as_they_are(self, cluster: clusters.ClusterSettings) -> None:
         value = 'it\'s "$HOME" `id`\nsecond line'
         found = staged(cluster, ask(env_vars={"ODD": value}))
         [text] = found.secret.values()
@@ -287,7 +297,7 @@ class TestScripts:
 
     @pytest.mark.seed("002.6")
     def test_what_is_shown_holds_no_secret(
-        self, cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch
+        self, cluster: clusters.ClusterSettings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Lessons E4, E5: secrets are in one private file and nowhere twice."""
         monkeypatch.setenv("HF_TOKEN", "canary-token-1")
@@ -303,11 +313,11 @@ class TestScripts:
         assert "results_root=/lustre/users/ada/results" in script(found)
 
     @pytest.mark.seed("002.8")
-    def test_staged_files_and_their_modes(self, cluster: clusters.Cluster) -> None:
+    def test_staged_files_and_their_modes(self, cluster: clusters.ClusterSettings) -> None:
         found = staged(cluster, ask(specs={"train": {"epochs": 3}}))
         with tarfile.open(fileobj=io.BytesIO(found.archive())) as archive:
             modes = {member.name: member.mode for member in archive}
-            specs = archive.extractfile(found.layout.specs)
+            specs = archive.extractfile(found.job_folder.specs)
             assert specs is not None
             assert json.loads(specs.read()) == {"train": {"epochs": 3}}
         assert {"specs", "env", "meta", "sbatch", "entrypoints", "claims"} <= set(modes)
@@ -315,7 +325,7 @@ class TestScripts:
             assert mode == (0o600 if "/" in name else 0o700), name
 
     @pytest.mark.seed("002.8")
-    def test_containers_by_pyxis(self, cluster: clusters.Cluster) -> None:
+    def test_containers_by_pyxis(self, cluster: clusters.ClusterSettings) -> None:
         request = ask(image="nvcr.io/nvidia/tao:5", mounts=["/data:/data:ro", "lustre:///more"])
         text = script(staged(cluster, request))
         assert "image=/lustre/users/ada/sqsh/nvcr.io_nvidia_tao_5-" in text
@@ -325,14 +335,14 @@ class TestScripts:
         assert mounts[1].strip("'") == "/lustre:/lustre,/data:/data:ro,/more:/more"
         assert '--container-image="$3"' in text
 
-    def test_our_own_folder_is_always_seen(self, cluster: clusters.Cluster) -> None:
+    def test_our_own_folder_is_always_seen(self, cluster: clusters.ClusterSettings) -> None:
         """Lesson 6.2: mounts are added to the site's, and hide nothing of ours."""
         elsewhere = cluster._replace(mounts=(Mount("/scratch", "/scratch"),))
         text = script(staged(elsewhere, ask(image="/images/a.sqsh")))
         assert "/scratch:/scratch,/lustre/users/ada:/lustre/users/ada" in text
 
     def test_site_mounts_are_there_or_left_out(
-        self, cluster: clusters.Cluster, monkeypatch: pytest.MonkeyPatch
+        self, cluster: clusters.ClusterSettings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         without = FACTS._replace(mounts=frozenset())
         text = script(staged(cluster, ask(image="/images/a.sqsh"), without))
@@ -341,14 +351,14 @@ class TestScripts:
         with pytest.raises(ValidationError, match="SLURM_CONTAINER_MOUNTS: /lustre is not there"):
             staged(cluster, ask(image="/images/a.sqsh"), without)
 
-    def test_where_the_command_starts(self, cluster: clusters.Cluster) -> None:
+    def test_where_the_command_starts(self, cluster: clusters.ClusterSettings) -> None:
         chosen = staged(cluster, ask(image="/images/a.sqsh", container_workdir="/work dir"))
-        assert "cd '/work dir' || exit 1" in chosen.files[chosen.layout.task]
-        assert "\ncd " not in staged(cluster, ask(image="/i.sqsh")).files[chosen.layout.task]
+        assert "cd '/work dir' || exit 1" in chosen.files[chosen.job_folder.task]
+        assert "\ncd " not in staged(cluster, ask(image="/i.sqsh")).files[chosen.job_folder.task]
         bare = staged(cluster, ask())
-        assert f"cd {bare.layout.results} || exit 1" in bare.files[bare.layout.task]
+        assert f"cd {bare.job_folder.results} || exit 1" in bare.files[bare.job_folder.task]
 
-    def test_other_runtimes(self, cluster: clusters.Cluster) -> None:
+    def test_other_runtimes(self, cluster: clusters.ClusterSettings) -> None:
         without = FACTS._replace(pyxis=False)
         text = script(staged(cluster, ask(image="/images/a.sqsh"), without))
         assert "program=$(command -v enroot)" in text
@@ -367,24 +377,24 @@ class TestScripts:
         assert "--container" not in script(staged(cluster, ask(), bare))
 
     @pytest.mark.seed("002.17")
-    def test_a_runtime_that_is_not_there(self, cluster: clusters.Cluster) -> None:
+    def test_a_runtime_that_is_not_there(self, cluster: clusters.ClusterSettings) -> None:
         with pytest.raises(ValidationError, match="knows no apptainer"):
             choose_runtime("apptainer", FACTS)
 
-    def test_roles_need_several_nodes(self, cluster: clusters.Cluster) -> None:
+    def test_roles_need_several_nodes(self, cluster: clusters.ClusterSettings) -> None:
         with pytest.raises(ValidationError, match="roles"):
             staged(cluster, ask(roles={"policy": 1}))
 
     @pytest.mark.seed("002.12")
-    def test_roles(self, cluster: clusters.Cluster) -> None:
+    def test_roles(self, cluster: clusters.ClusterSettings) -> None:
         request = ask(num_nodes=3, network_arch="cosmos_rl", roles={"policy": 2, "rollout": 1})
         found = staged(cluster, request)
-        assert "set -- 3 policy policy rollout\n" in found.files[found.layout.task]
+        assert "set -- 3 policy policy rollout\n" in found.files[found.job_folder.task]
         assert "--mem=0" in found.directives
         alone = staged(cluster, ask(num_nodes=2, network_arch="cosmos-rl"))
-        assert "set -- 2 policy policy\n" in alone.files[alone.layout.task]
+        assert "set -- 2 policy policy\n" in alone.files[alone.job_folder.task]
         plain = staged(cluster, ask(num_nodes=2, network_arch="dino"))
-        assert "set -- 2\n" in plain.files[plain.layout.task]
+        assert "set -- 2\n" in plain.files[plain.job_folder.task]
         with pytest.raises(ValidationError, match="for 2 nodes, and the job has 3"):
             staged(cluster, ask(num_nodes=3, roles={"policy": 2}))
 
@@ -401,12 +411,12 @@ class TestPaths:
                 planning.cluster_path("here", text)
 
     @pytest.mark.seed("002.5")
-    def test_addresses_in_variables_become_paths(self, cluster: clusters.Cluster) -> None:
+    def test_addresses_in_variables_become_paths(self, cluster: clusters.ClusterSettings) -> None:
         found = staged(cluster, ask(env_vars={"DATA": "slurm:///data/x"}))
         assert "export DATA=/data/x" in next(iter(found.secret.values()))
 
     @pytest.mark.seed("002.7")
-    def test_inputs_of_s3_are_warned_about(self, cluster: clusters.Cluster) -> None:
+    def test_inputs_of_s3_are_warned_about(self, cluster: clusters.ClusterSettings) -> None:
         from tao_sdk.script_runner import build_entrypoint
 
         command = build_entrypoint(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tao_sdk.platforms.backend import LogChunk
+from tao_sdk.platforms.remote.framing import Call, Section, by_program, table
 from tao_sdk.platforms.slurm import logs
-from tao_sdk.platforms.slurm.remote import Call, Section, by_program, call, table
+from tao_sdk.platforms.slurm.client import call
 
 
 def run(made: Call, payload: bytes = b"", before: str = "", shell: str = "/bin/sh") -> bytes:

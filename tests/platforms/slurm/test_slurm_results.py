@@ -19,9 +19,9 @@ from lab.transfers import tree
 from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
 from tao_sdk.platforms.results import results_of
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.cluster import from_environment
+from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import from_environment
 from tao_sdk.platforms.slurm.results import SlurmResults
-from tao_sdk.platforms.slurm.ssh import SshTransport
 from tao_sdk.results import ResultSource, Selection, State, copy_results, plan_pull
 
 MIB = 1024 * 1024

@@ -32,9 +32,9 @@ from tao_sdk import Job
 from tao_sdk.models import JobState
 from tao_sdk.platforms.conformance.lab import eventually, reference
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.answers import Claim, JobFiles, Submitted
+from tao_sdk.platforms.slurm.parse import Claim, JobFiles, Submitted
 from tao_sdk.platforms.slurm.retries import Exhausted, Retry, retry_for, wants_explanation
-from tao_sdk.platforms.slurm.states import Verdict
+from tao_sdk.platforms.slurm.status import Verdict
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python, GPU has fallen off the bus."
 BAD_HARDWARE = f"{SAY_ATTEMPT} echo {XID!r} >&2; exit 1"

@@ -9,9 +9,9 @@ import pytest
 
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.models import JobState
-from tao_sdk.platforms.slurm.answers import exit_status, parse_answer, state_word
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.states import Verdict, judge
+from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.platforms.slurm.parse import exit_status, parse_answer, state_word
+from tao_sdk.platforms.slurm.status import Verdict, judge
 
 JOB = "0f5a"
 NAME = f"tao-job-{JOB}"

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from tao_sdk.platforms.remote.framing import Call
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
-from tao_sdk.platforms.slurm.remote import Call, call
+from tao_sdk.platforms.slurm.client import call
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tao_sdk.errors import (
 )
 from tao_sdk.platforms.conformance.crashes import check_exactly_once
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.ssh import Login, ssh_command
+from tao_sdk.platforms.slurm.client import Login, ssh_command
 
 
 class TestConnections:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.slurm.batch_script import array_script
-from tao_sdk.platforms.slurm.planning import Staged
+from tao_sdk.platforms.slurm.plan import Staged
 
 # Slurm's own default limit is 1001 tasks.
 MOST = 1000

@@ -21,20 +21,22 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.evidence import RawEvidence, redacted
+from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm import aftermath, arrays, logs, planning
-from tao_sdk.platforms.slurm.answers import Answer, JobFiles, parse_answer
-from tao_sdk.platforms.slurm.cluster import Cluster
-from tao_sdk.platforms.slurm.conversion import Listener
-from tao_sdk.platforms.slurm.facts import Facts, parse_facts
+from tao_sdk.platforms.slurm import arrays, logs
+from tao_sdk.platforms.slurm import plan as planning
+from tao_sdk.platforms.slurm.client import NotReachedError, SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
+from tao_sdk.platforms.slurm.evidence import Case, gather_evidence
 from tao_sdk.platforms.slurm.image_cache import ImageCache
-from tao_sdk.platforms.slurm.images import parse_image
-from tao_sdk.platforms.slurm.layout import JobLayout
+from tao_sdk.platforms.slurm.image_conversion import Listener
+from tao_sdk.platforms.slurm.image_names import parse_image
+from tao_sdk.platforms.slurm.job_folder import JobFolder
 from tao_sdk.platforms.slurm.options import OPTIONS
-from tao_sdk.platforms.slurm.remote import Section, table
+from tao_sdk.platforms.slurm.parse import Answer, JobFiles, parse_answer
+from tao_sdk.platforms.slurm.probe import Facts, parse_facts
 from tao_sdk.platforms.slurm.retries import Exhausted, retry_for, wants_explanation
-from tao_sdk.platforms.slurm.ssh import NotReachedError, SshTransport
-from tao_sdk.platforms.slurm.states import Verdict, judge
+from tao_sdk.platforms.slurm.status import Verdict, judge
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class SlurmBackend(Backend):
     poll_seconds = 2.0
     transport: SshTransport
 
-    def __init__(self, cluster: Cluster, on_convert: Listener) -> None:
+    def __init__(self, cluster: ClusterSettings, on_convert: Listener) -> None:
         self.cluster = cluster
         self.transport = SshTransport(cluster.login)
         self.images = ImageCache(cluster, self.transport, on_convert)
@@ -67,14 +69,18 @@ class SlurmBackend(Backend):
         facts, missing = self._look_around(request, list(wanted))
         staged = planning.stage(request, identity, self.cluster, facts, self.images.folder)
         planning.refuse_missing(wanted, missing)
-        layout = staged.layout
+        job_folder = staged.job_folder
         return Plan(
             identity=identity,
             platform=self.platform,
             request=request,
             artefacts=planning.artefacts(staged),
-            intent={"base": layout.base, "cluster": facts.name, "nodes": staged.shape.nodes},
-            results_dir=f"lustre://{layout.results}",
+            intent={
+                "base": job_folder.base,
+                "cluster": facts.name,
+                "nodes": staged.resources.nodes,
+            },
+            results_dir=f"lustre://{job_folder.results}",
             warnings=(*planning.notes(staged, data, facts), *self.images.notes(staged, facts)),
             payload=staged,
         )
@@ -84,15 +90,15 @@ class SlurmBackend(Backend):
 
     def submit(self, plan: Plan) -> Submission:
         staged: planning.Staged = plan.payload
-        layout = staged.layout
+        job_folder = staged.job_folder
         about_image = self.images.have(plan)
         try:
             sections = self.transport.run(
                 "submit",
                 {
-                    "base": layout.base,
+                    "base": job_folder.base,
                     "job_id": plan.job_id,
-                    "job_dir": layout.job_dir,
+                    "job_dir": job_folder.job_dir,
                     "token": plan.identity.token,
                     "name": plan.identity.name,
                 },
@@ -103,14 +109,14 @@ class SlurmBackend(Backend):
             raise SubmissionRejectedError(f"the login host was not reached: {error}") from error
         answer = _only(sections)
         if answer.name == "submitted":
-            native = self._native(plan.intent, layout, answer.words)
+            native = self._native(plan.intent, job_folder, answer.words)
             return Submission(plan.identity.name, native, _queued(answer.words, about_image))
         if answer.name == "withdrawn":
             raise SubmissionRejectedError("another process declared this job never submitted")
         if answer.name == "unwritable":
             raise SubmissionRejectedError(
-                f"{layout.base} cannot be used: {answer.words}; set SLURM_BASE_RESULTS_DIR to a "
-                "shared folder of yours"
+                f"{job_folder.base} cannot be used: {answer.words}; set SLURM_BASE_RESULTS_DIR to "
+                "a shared folder of yours"
             )
         said = answer.text.strip()
         if answer.name == "doubtful":
@@ -140,7 +146,7 @@ class SlurmBackend(Backend):
         return {
             plan.job_id: Submission(
                 plan.identity.name,
-                self._native(plan.intent, plan.payload.layout, f"{answer.words}_{index}"),
+                self._native(plan.intent, plan.payload.job_folder, f"{answer.words}_{index}"),
                 _queued(f"{answer.words}_{index}", self.images.have(plan)),
             )
             for index, plan in enumerate(array.plans)
@@ -148,7 +154,7 @@ class SlurmBackend(Backend):
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         rows = [
-            (job.job_id, _layout(job).job_dir, job.identity.token, job.native["cluster"])
+            (job.job_id, _folder_of(job).job_dir, job.identity.token, job.native["cluster"])
             for job in jobs
         ]
         by_id = {job.job_id: job for job in jobs}
@@ -159,7 +165,7 @@ class SlurmBackend(Backend):
             if section.name == "none":
                 settled[job_id] = None
             elif section.name == "adopted":
-                native = self._native(job.native, _layout(job), slurm_id)
+                native = self._native(job.native, _folder_of(job), slurm_id)
                 settled[job_id] = Submission(job.identity.name, native, "adopted")
         return settled
 
@@ -177,7 +183,7 @@ class SlurmBackend(Backend):
         unknown = [case.job.job_id for case in cases if case.verdict.state is None]
         self._unknown = {job_id: answer.files.get(job_id, JobFiles()) for job_id in unknown}
         doubtful = [case for case in cases if wants_explanation(case.verdict)]
-        explained = aftermath.gather(self.transport, doubtful)
+        explained = gather_evidence(self.transport, doubtful)
         for case in cases:
             raw = explained.get(case.job.job_id)
             known = explain(redacted(raw, settings.known_secrets())) if raw else None
@@ -188,18 +194,18 @@ class SlurmBackend(Backend):
         self._clean([job for job in jobs if observed[job.job_id].state in over])
         return observed
 
-    def _case(self, job: JobRef, answer: Answer) -> aftermath.Case:
+    def _case(self, job: JobRef, answer: Answer) -> Case:
         files = answer.files.get(job.job_id)
-        return aftermath.Case(
+        return Case(
             job,
-            _layout(job).job_dir,
+            _folder_of(job).job_dir,
             judge(job.job_id, _key(job), answer),
             _nodes(job),
             files.records if files else (),
         )
 
     def _try_again(
-        self, case: aftermath.Case, answer: Answer, analysis: Mapping[str, Any] | None
+        self, case: Case, answer: Answer, analysis: Mapping[str, Any] | None
     ) -> Observation | None:
         """Submit a job again whose end was not its own fault; None where it was."""
         job, verdict = case.job, case.verdict
@@ -223,7 +229,7 @@ class SlurmBackend(Backend):
                 "resubmit",
                 {
                     "job_id": job.job_id,
-                    "job_dir": _layout(job).job_dir,
+                    "job_dir": _folder_of(job).job_dir,
                     "token": job.identity.token,
                     "name": job.identity.name,
                     "number": str(retry.number),
@@ -249,9 +255,15 @@ class SlurmBackend(Backend):
 
     def _look(self, jobs: Sequence[JobRef]) -> Answer:
         rows = [
-            (job.job_id, layout.job_dir, layout.results, _key(job) or "-", job.native["cluster"])
+            (
+                job.job_id,
+                job_folder.job_dir,
+                job_folder.results,
+                _key(job) or "-",
+                job.native["cluster"],
+            )
             for job in jobs
-            for layout in [_layout(job)]
+            for job_folder in [_folder_of(job)]
         ]
         return parse_answer(_reached(self.transport.run("observe", payload=table(rows))))
 
@@ -264,12 +276,12 @@ class SlurmBackend(Backend):
     def _clean(self, jobs: Sequence[JobRef]) -> None:
         """Take away the credentials of jobs that will not run again."""
         if jobs:
-            rows = [(job.job_id, _layout(job).job_dir) for job in jobs]
+            rows = [(job.job_id, _folder_of(job).job_dir) for job in jobs]
             self.transport.run("clean", payload=table(rows))
 
     def cancel(self, job: JobRef) -> None:
         about = {
-            "job_dir": _layout(job).job_dir,
+            "job_dir": _folder_of(job).job_dir,
             "slurm_id": _key(job),
             "name": job.identity.name,
             "cluster": str(job.native["cluster"]),
@@ -284,7 +296,7 @@ class SlurmBackend(Backend):
         sections = self.transport.run(
             "logs",
             {
-                "job_dir": _layout(job).job_dir,
+                "job_dir": _folder_of(job).job_dir,
                 "name": job.identity.name,
                 "wanted": wanted,
                 "tail": "" if tail is None or known else str(tail),
@@ -298,7 +310,7 @@ class SlurmBackend(Backend):
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         answer = self._look(jobs)
         judged = [job for job in jobs if job.job_id not in answer.away]
-        found = aftermath.gather(self.transport, [self._case(job, answer) for job in judged])
+        found = gather_evidence(self.transport, [self._case(job, answer) for job in judged])
         self._clean(judged)
         return found
 
@@ -308,7 +320,7 @@ class SlurmBackend(Backend):
         return sorted(files.records, key=lambda record: record.rank) if files else []
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
-        [answer] = self.transport.run("files", {"path": _layout(job).results})
+        [answer] = self.transport.run("files", {"path": _folder_of(job).results})
         found = {}
         for entry in answer.data.split(b"\0")[:-1]:
             size, _, path = entry.decode("utf-8", "replace").partition(" ")
@@ -335,9 +347,9 @@ class SlurmBackend(Backend):
         ]
 
     def delete_artifacts(self, job: JobRef) -> bool:
-        layout = _layout(job)
+        job_folder = _folder_of(job)
         sections = self.transport.run(
-            "delete", {"job_dir": layout.job_dir, "results": layout.results}
+            "delete", {"job_dir": job_folder.job_dir, "results": job_folder.results}
         )
         _refuse_away(sections)
         return _only(sections).name == "done"
@@ -399,17 +411,17 @@ class SlurmBackend(Backend):
         return self.facts(), [section.words for section in found if section.name == "missing"]
 
     def _native(
-        self, intent: Mapping[str, Any], layout: JobLayout, slurm_id: str
+        self, intent: Mapping[str, Any], job_folder: JobFolder, slurm_id: str
     ) -> dict[str, Any]:
-        return {**intent, "slurm_job_id": slurm_id, "job_dir": layout.job_dir}
+        return {**intent, "slurm_job_id": slurm_id, "job_dir": job_folder.job_dir}
 
 
 def _queued(slurm_id: str, about_image: str) -> str:
     return f"queued as {slurm_id}; {about_image}" if about_image else f"queued as {slurm_id}"
 
 
-def _layout(job: JobRef) -> JobLayout:
-    return JobLayout(str(job.native["base"]), job.job_id)
+def _folder_of(job: JobRef) -> JobFolder:
+    return JobFolder(str(job.native["base"]), job.job_id)
 
 
 def _key(job: JobRef) -> str:
@@ -434,7 +446,7 @@ def _observation(verdict: Verdict) -> Observation:
     )
 
 
-def _why_unjudged(case: aftermath.Case, answer: Answer) -> str:
+def _why_unjudged(case: Case, answer: Answer) -> str:
     """Why nothing can be said about a job; "" where something can."""
     if why := answer.away.get(case.job.job_id):
         return why

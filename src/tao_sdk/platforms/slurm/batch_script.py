@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tao_sdk.platforms.slurm.layout import JobLayout
-from tao_sdk.platforms.slurm.shape import Shape
+from tao_sdk.platforms.slurm.job_folder import JobFolder
+from tao_sdk.platforms.slurm.resources import Resources
 from tao_sdk.result_record import SHIM
 
 _PROGRAMS = Path(__file__).parent / "programs"
@@ -17,9 +17,9 @@ _PROGRAMS = Path(__file__).parent / "programs"
 
 def batch_script(
     directives: Iterable[str],
-    layout: JobLayout,
+    job_folder: JobFolder,
     token: str,
-    shape: Shape,
+    resources: Resources,
     tasks: str,
     *,
     may_requeue: bool,
@@ -28,30 +28,32 @@ def batch_script(
     """What sbatch is given: directives, facts, and the same body for every job."""
     facts = _assign(
         {
-            "job_id": layout.job_id,
-            "job_dir": layout.job_dir,
-            "results_root": layout.results_root,
+            "job_id": job_folder.job_id,
+            "job_dir": job_folder.job_dir,
+            "results_root": job_folder.results_root,
             "token": token,
-            "nodes": str(shape.nodes),
-            "gpus": str(shape.gpus_per_node),
+            "nodes": str(resources.nodes),
+            "gpus": str(resources.gpus_per_node),
             "may_requeue": "yes" if may_requeue else "no",
             "stop_seconds": f"{stop_seconds:g}",
-            "warn_seconds": str(shape.warn_seconds),
+            "warn_seconds": str(resources.warn_seconds),
         }
     )
     head = "".join(f"#SBATCH {line}\n" for line in directives)
     return f"#!/bin/bash\n{head}\n{facts}{tasks}\n{_read('batch')}"
 
 
-def task_script(layout: JobLayout, shape: Shape, roles: Sequence[str], directory: str) -> str:
+def task_script(
+    job_folder: JobFolder, resources: Resources, roles: Sequence[str], directory: str
+) -> str:
     """What runs in the container of each node.
 
     `roles` are those of the nodes, in order; `directory` is where, "" where the image says.
     """
     go = f"cd {shlex.quote(directory)} || exit 1\n" if directory else ""
     shim = shlex.join(["/bin/sh", "-c", SHIM, "tao-shim"])
-    entrypoint = shlex.quote(f"{layout.job_dir}/{layout.entrypoint}")
-    words = shlex.join(["set", "--", str(shape.nodes), *roles])
+    entrypoint = shlex.quote(f"{job_folder.job_dir}/{job_folder.entrypoint}")
+    words = shlex.join(["set", "--", str(resources.nodes), *roles])
     return f'#!/bin/sh\n{words}\n{_read("task")}{go}exec {shim} "$1" {entrypoint}\n'
 
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from tao_sdk.models import Mount
-from tao_sdk.platforms.slurm.images import Image
-from tao_sdk.platforms.slurm.shape import Shape
+from tao_sdk.platforms.slurm.image_names import Image
+from tao_sdk.platforms.slurm.resources import Resources
 
 # Found before the job's own PATH counts. Apptainer has two names.
 _PROGRAM = {
@@ -35,7 +35,7 @@ def run_tasks(
     cached: str,
     mounts: Iterable[Mount],
     names: Sequence[str],
-    shape: Shape,
+    resources: Resources,
     *,
     task: str,
 ) -> str:
@@ -46,14 +46,14 @@ def run_tasks(
     """
     srun = [
         "--kill-on-bad-exit=1",
-        f"--nodes={shape.nodes}",
-        f"--ntasks={shape.nodes}",
+        f"--nodes={resources.nodes}",
+        f"--ntasks={resources.nodes}",
         "--ntasks-per-node=1",
-        f"--cpus-per-task={shape.cpus_per_task}",
+        f"--cpus-per-task={resources.cpus_per_task}",
         "--export=ALL",
         "--open-mode=append",
     ]
-    if shape.nodes > 1:
+    if resources.nodes > 1:
         srun.append("--label")
     inner = ["/bin/sh", task]
     before = given = ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm.cluster import Cluster
-from tao_sdk.platforms.slurm.shape import Shape
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
+from tao_sdk.platforms.slurm.resources import Resources
 
 
-def partition_of(request: JobRequest, cluster: Cluster) -> str:
+def partition_of(request: JobRequest, cluster: ClusterSettings) -> str:
     """The keyword wins over the details, and those over the environment."""
     details = request.options["backend_details"] or {}
     return str(request.options["partition"] or details.get("partition") or cluster.partition)
@@ -15,8 +15,8 @@ def partition_of(request: JobRequest, cluster: Cluster) -> str:
 
 def directives(
     request: JobRequest,
-    cluster: Cluster,
-    shape: Shape,
+    cluster: ClusterSettings,
+    resources: Resources,
     *,
     name: str,
     folder: str,
@@ -27,18 +27,18 @@ def directives(
     `whole_memory`: all memory of the nodes, unless the caller says how much.
     """
     options = request.options
-    lines = [f"--nodes={shape.nodes}", "--ntasks-per-node=1"]
-    if shape.gpus_per_node:
-        lines.append(f"--gres=gpu:{shape.gpus_per_node}")
-    if shape.nodes > 1:
-        lines.append(f"--ntasks={shape.nodes}")
-    lines += [f"--cpus-per-task={shape.cpus_per_task}", "--wait-all-nodes=1"]
+    lines = [f"--nodes={resources.nodes}", "--ntasks-per-node=1"]
+    if resources.gpus_per_node:
+        lines.append(f"--gres=gpu:{resources.gpus_per_node}")
+    if resources.nodes > 1:
+        lines.append(f"--ntasks={resources.nodes}")
+    lines += [f"--cpus-per-task={resources.cpus_per_task}", "--wait-all-nodes=1"]
     memory = options["memory"] or ("0" if whole_memory else "")
     if memory:
         lines.append(f"--mem={memory}")
-    if shape.exclusive:
+    if resources.exclusive:
         lines.append("--exclusive")
-    hours, minutes = divmod(shape.time_minutes, 60)
+    hours, minutes = divmod(resources.time_minutes, 60)
     lines += [f"--time={hours:02d}:{minutes:02d}:00", f"--job-name={name}"]
     if account := options["account"] or cluster.account:
         lines.append(f"--account={account}")
@@ -53,11 +53,11 @@ def directives(
     if mail := options["mail_user"] or cluster.mail_user:
         lines += ["--mail-type=all", f"--mail-user={mail}"]
     lines.append("--requeue" if may_requeue(request, cluster) else "--no-requeue")
-    if shape.warn_seconds:
-        lines.append(f"--signal=B:USR1@{shape.warn_seconds}")
+    if resources.warn_seconds:
+        lines.append(f"--signal=B:USR1@{resources.warn_seconds}")
     return [*lines, *options["sbatch_extra"]]
 
 
-def may_requeue(request: JobRequest, cluster: Cluster) -> bool:
+def may_requeue(request: JobRequest, cluster: ClusterSettings) -> bool:
     asked = request.options["requeue"]
     return cluster.requeue if asked is None else bool(asked)

@@ -17,14 +17,14 @@ from tao_sdk.errors import (
     ValidationError,
 )
 from tao_sdk.platforms.backend import Plan
-from tao_sdk.platforms.slurm import conversion, credentials
-from tao_sdk.platforms.slurm.cluster import Cluster, switch
-from tao_sdk.platforms.slurm.conversion import FailedConversion, Listener
-from tao_sdk.platforms.slurm.facts import Facts
-from tao_sdk.platforms.slurm.images import Image
-from tao_sdk.platforms.slurm.planning import Staged
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.ssh import SshTransport
+from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.platforms.slurm import auth, image_conversion
+from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, switch
+from tao_sdk.platforms.slurm.image_conversion import FailedConversion, Listener
+from tao_sdk.platforms.slurm.image_names import Image
+from tao_sdk.platforms.slurm.plan import Staged
+from tao_sdk.platforms.slurm.probe import Facts
 
 _log = logging.getLogger("tao_sdk.slurm")
 
@@ -75,12 +75,14 @@ class _Decision(NamedTuple):
 class ImageCache:
     """The squashfs files of one cluster."""
 
-    def __init__(self, cluster: Cluster, transport: SshTransport, listener: Listener) -> None:
+    def __init__(
+        self, cluster: ClusterSettings, transport: SshTransport, listener: Listener
+    ) -> None:
         self._login = cluster.login
         self._transport = transport
-        self.rules = conversion.from_environment(cluster)
+        self.rules = image_conversion.from_environment(cluster)
         self._used = switch("SLURM_USE_SQSH")
-        self._converter = conversion.Converter(transport, self.rules, listener)
+        self._converter = image_conversion.Converter(transport, self.rules, listener)
         self._told: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
         self._heard: dict[str, Section] = {}
         self._ready: dict[str, float] = {}
@@ -134,13 +136,11 @@ class ImageCache:
                     f"SLURM_CONVERSION_PARTITION={self.rules.partition}: this cluster has "
                     f"{', '.join(sorted(facts.partitions))}"
                 )
-        machine = credentials.machine_of(image)
-        if machine == credentials.NGC and not credentials.known_to_cluster(
-            self._transport, machine
-        ):
+        machine = auth.machine_of(image)
+        if machine == auth.NGC and not auth.known_to_cluster(self._transport, machine):
             found.append(
                 f"the cluster has no password for {machine}, which private images need: "
-                + credentials.how_to_install(machine, self._login)
+                + auth.how_to_install(machine, self._login)
             )
         return tuple(found)
 
@@ -218,7 +218,7 @@ class ImageCache:
         return _Decision(note=note)
 
     def _explain(self, image: Image, failure: FailedConversion) -> str:
-        said = conversion.summary(failure.said)
+        said = image_conversion.summary(failure.said)
         if failure.state == "TIMEOUT":
             said = f"not done within {self.rules.minutes:g} min, so cancelled ({said})"
         return f"{said}; {self._advice(image, failure)}"
@@ -228,8 +228,8 @@ class ImageCache:
             return _BY_STATE[failure.state]
         said = failure.said.lower()
         if any(word in said for word in _DENIED):
-            machine = credentials.machine_of(image) or "registry-1.docker.io"
-            return credentials.how_to_install(machine, self._login)
+            machine = auth.machine_of(image) or "registry-1.docker.io"
+            return auth.how_to_install(machine, self._login)
         if "enroot" in said and ("no such file" in said or "command not found" in said):
             return (
                 f"the nodes of partition {self.rules.partition} have no enroot: set "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tao_sdk.platforms.remote.results import RemoteResults
-from tao_sdk.platforms.slurm.ssh import SshTransport
+from tao_sdk.platforms.slurm.client import SshTransport
 
 
 class SlurmResults(RemoteResults):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from tao_sdk.failures import ErrClass
 from tao_sdk.models import JobState
-from tao_sdk.platforms.slurm.answers import JobFiles
-from tao_sdk.platforms.slurm.states import Verdict
+from tao_sdk.platforms.slurm.parse import JobFiles
+from tao_sdk.platforms.slurm.status import Verdict
 
 _LONGEST_PAUSE = 1800.0
 _NODE = re.compile(r"[A-Za-z0-9_.-]+")

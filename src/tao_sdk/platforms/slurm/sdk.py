@@ -10,11 +10,11 @@ from typing import Any
 from tao_sdk.job_store import JobStore, decode
 from tao_sdk.platforms.request import Option
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.slurm import credentials
+from tao_sdk.platforms.slurm import auth
 from tao_sdk.platforms.slurm.backend import SlurmBackend
-from tao_sdk.platforms.slurm.cluster import from_environment
-from tao_sdk.platforms.slurm.conversion import ConversionProgress
+from tao_sdk.platforms.slurm.cluster_settings import from_environment
 from tao_sdk.platforms.slurm.image_cache import Pruned
+from tao_sdk.platforms.slurm.image_conversion import ConversionProgress
 from tao_sdk.platforms.slurm.options import OPTIONS
 from tao_sdk.secrets import Secret
 
@@ -53,7 +53,7 @@ class SlurmSDK(PlatformSDK):
 
     def install_registry_credentials(
         self,
-        registry: str = credentials.NGC,
+        registry: str = auth.NGC,
         *,
         username: str = "",
         password: Secret | str | None = None,
@@ -64,7 +64,7 @@ class SlurmSDK(PlatformSDK):
         nobody on its way.
         """
         backend = self.backend
-        credentials.install(backend.transport, registry, username, password)
+        auth.install(backend.transport, registry, username, password)
         backend.images.forget()
 
     def prune_images(self, keep_days: float = 30) -> Pruned:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm.cluster import Cluster
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
 from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
 
 _LEAD_HOURS = 0.2
 _SHORTEST_HOURS = 0.1
 
 
-class Shape(NamedTuple):
+class Resources(NamedTuple):
     """The resources of one attempt."""
 
     nodes: int
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
     """How long before the wall time the job is told; 0 is never."""
 
 
-def shape_of(request: JobRequest, cluster: Cluster) -> Shape:
+def resources_of(request: JobRequest, cluster: ClusterSettings) -> Resources:
     """What to ask Slurm for."""
     most = cluster.max_gpus_per_node
     nodes, gpus = request.num_nodes, request.gpu_count
@@ -41,7 +41,7 @@ def shape_of(request: JobRequest, cluster: Cluster) -> Shape:
         nodes, gpus = math.ceil(gpus / most), most
     hours = request.options["time_hours"] or cluster.time_hours
     exclusive = request.options["exclusive"]
-    return Shape(
+    return Resources(
         nodes=nodes,
         gpus_per_node=gpus,
         cpus_per_task=request.options["cpus_per_task"] or _cpus(nodes, gpus, cluster),
@@ -51,7 +51,7 @@ def shape_of(request: JobRequest, cluster: Cluster) -> Shape:
     )
 
 
-def _cpus(nodes: int, gpus: int, cluster: Cluster) -> int:
+def _cpus(nodes: int, gpus: int, cluster: ClusterSettings) -> int:
     if nodes == 1 and gpus > 1:
         return min(cluster.cpus_per_task * gpus, cluster.max_cpus_per_task)
     return cluster.cpus_per_task
@@ -61,7 +61,7 @@ def _cpus(nodes: int, gpus: int, cluster: Cluster) -> int:
 _LONGEST_WARNING = 65_535
 
 
-def _warning(hours: float, cluster: Cluster, *, own: bool) -> int:
+def _warning(hours: float, cluster: ClusterSettings, *, own: bool) -> int:
     """Seconds between the warning and the end of the wall time."""
     if not cluster.warn_before_limit:
         return 0

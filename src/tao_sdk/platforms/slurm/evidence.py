@@ -11,10 +11,10 @@ from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.credentials import values_in
 from tao_sdk.platforms.evidence import RawEvidence
+from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.slurm import logs
-from tao_sdk.platforms.slurm.remote import Section, table
-from tao_sdk.platforms.slurm.ssh import SshTransport
-from tao_sdk.platforms.slurm.states import Verdict
+from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.status import Verdict
 from tao_sdk.result_record import ResultRecord
 
 # Each brings the ends of three files: some hundred kilobytes at most.
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     records: Sequence[ResultRecord]
 
 
-def gather(transport: SshTransport, cases: Sequence[Case]) -> dict[str, RawEvidence]:
+def gather_evidence(transport: SshTransport, cases: Sequence[Case]) -> dict[str, RawEvidence]:
     """The evidence of many jobs, by their id."""
     found: dict[str, RawEvidence] = {}
     asked = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from tao_sdk.models import JobState
-from tao_sdk.platforms.slurm.answers import ENDED, Answer, Claim, Ended, JobFiles, QueueRow
+from tao_sdk.platforms.slurm.parse import ENDED, Answer, Claim, Ended, JobFiles, QueueRow
 from tao_sdk.result_record import first_failure
 
 _Row = TypeVar("_Row", QueueRow, Ended)

@@ -6,8 +6,8 @@ import re
 
 from tao_sdk import settings
 from tao_sdk.errors import PlatformError, ValidationError
-from tao_sdk.platforms.slurm.images import Image
-from tao_sdk.platforms.slurm.ssh import Login, SshTransport
+from tao_sdk.platforms.slurm.client import Login, SshTransport
+from tao_sdk.platforms.slurm.image_names import Image
 from tao_sdk.secrets import Secret
 
 FILE = "~/.config/enroot/.credentials"

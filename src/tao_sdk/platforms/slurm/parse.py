@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
-from tao_sdk.platforms.slurm.remote import Section
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
 
 # In any other state a job is alive: it runs, or will. New ones come with releases of Slurm.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
-from tao_sdk.platforms.slurm.remote import Section
+from tao_sdk.platforms.remote.framing import Section
 
 
 class Facts(NamedTuple):

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, ValidationError
-from tao_sdk.platforms.slurm.cluster import Cluster, check_base, switch
-from tao_sdk.platforms.slurm.images import Image
+from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, check_base, switch
+from tao_sdk.platforms.slurm.image_names import Image
 from tao_sdk.platforms.slurm.options import check_words
-from tao_sdk.platforms.slurm.remote import Section
-from tao_sdk.platforms.slurm.ssh import SshTransport
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # The cluster keeps the time; this much longer waits somebody who cannot ask it.
@@ -70,7 +70,7 @@ class Conversions(NamedTuple):
     """Convert `:latest` images at every submission."""
 
 
-def from_environment(cluster: Cluster) -> Conversions:
+def from_environment(cluster: ClusterSettings) -> Conversions:
     """As the SLURM_* settings have it."""
     cache = settings.lookup("SLURM_SQSH_CACHE_DIR") or f"{cluster.base}/sqsh"
     cache = check_base(cache, "SLURM_SQSH_CACHE_DIR")

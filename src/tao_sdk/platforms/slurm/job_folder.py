@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class JobLayout(NamedTuple):
+class JobFolder(NamedTuple):
     """The folders and files of one job."""
 
     base: str

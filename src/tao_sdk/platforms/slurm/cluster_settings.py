@@ -10,9 +10,9 @@ from typing import NamedTuple
 from tao_sdk import settings
 from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.models import Mount
+from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.slurm.options import check_mounts, check_words
 from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
-from tao_sdk.platforms.slurm.ssh import Login
 
 _DEFAULT_BASE = "/lustre/fsw/portfolios/edgeai/users/{user}"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:\d+)?")
@@ -21,7 +21,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
-class Cluster(NamedTuple):
+class ClusterSettings(NamedTuple):
     """Where jobs go, and the site's defaults."""
 
     login: Login
@@ -44,13 +44,13 @@ class Cluster(NamedTuple):
     retry_seconds: float
 
 
-def from_environment() -> Cluster:
+def from_environment() -> ClusterSettings:
     """The cluster that the environment names; `CredentialError` when it names none."""
     settings.require("SLURM_USER", "SLURM_HOSTNAME", purpose="SLURM over ssh")
     user = settings.get("SLURM_USER")
     if not _USER.fullmatch(user):
         raise ValidationError(f"SLURM_USER={user!r} is not the name of a user")
-    return Cluster(
+    return ClusterSettings(
         login=Login(
             user=user,
             hosts=_hosts(settings.get("SLURM_HOSTNAME")),

@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.remote.framing import Call, Programs, Section, by_program
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
-from tao_sdk.platforms.slurm.remote import Call, Section, by_program, call
 from tao_sdk.platforms.ssh_control import control_folder, control_path
 
 _KEEP_SESSION_SECONDS = 600
@@ -33,6 +33,9 @@ _QUICK_SECONDS = 120.0
 _CONTROL_SECONDS = 5
 
 _T = TypeVar("_T")
+
+call = Programs(Path(__file__).parent / "programs").call
+"""Programs with their variables, one after the other in one round trip."""
 
 
 class Login(NamedTuple):

@@ -14,11 +14,12 @@ from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import batch_script as text
-from tao_sdk.platforms.slurm import containers, directives, shape
-from tao_sdk.platforms.slurm.cluster import Cluster
-from tao_sdk.platforms.slurm.facts import Facts, choose_runtime
-from tao_sdk.platforms.slurm.images import Image, parse_image
-from tao_sdk.platforms.slurm.layout import JobLayout
+from tao_sdk.platforms.slurm import containers, directives
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
+from tao_sdk.platforms.slurm.image_names import Image, parse_image
+from tao_sdk.platforms.slurm.job_folder import JobFolder
+from tao_sdk.platforms.slurm.probe import Facts, choose_runtime
+from tao_sdk.platforms.slurm.resources import Resources, check_wall_time, resources_of
 from tao_sdk.platforms.staged_data import runner_settings, stop_seconds
 
 _LOCAL = ("file://",)
@@ -28,8 +29,8 @@ _EMPTY_FOLDERS = ("slurm-logs", "claims")
 class Staged(NamedTuple):
     """The files of a job, by name in its folder, and what they were made from."""
 
-    layout: JobLayout
-    shape: shape.Shape
+    job_folder: JobFolder
+    resources: Resources
     directives: tuple[str, ...]
     image: Image | None
     cached: str
@@ -39,7 +40,7 @@ class Staged(NamedTuple):
     """Files that hold secrets: never shown."""
 
     def __repr__(self) -> str:
-        return f"Staged({self.layout.job_id})"
+        return f"Staged({self.job_folder.job_id})"
 
     def archive(self) -> bytes:
         """All of them as one stream."""
@@ -56,13 +57,13 @@ class Staged(NamedTuple):
 
 
 def stage(
-    request: JobRequest, identity: JobIdentity, cluster: Cluster, facts: Facts, cache: str
+    request: JobRequest, identity: JobIdentity, cluster: ClusterSettings, facts: Facts, cache: str
 ) -> Staged:
     """Everything that submitting this job would put on the cluster. `cache` is for images."""
-    layout = JobLayout(cluster.base, identity.job_id)
-    wanted = shape.shape_of(request, cluster)
+    job_folder = JobFolder(cluster.base, identity.job_id)
+    wanted = resources_of(request, cluster)
     partition = directives.partition_of(request, cluster)
-    shape.check_wall_time(partition, wanted.time_minutes, facts.partitions)
+    check_wall_time(partition, wanted.time_minutes, facts.partitions)
     _check_cluster_name(request, facts)
     image = parse_image(request.image) if request.image else None
     runtime = choose_runtime(cluster.runtime, facts) if image else "none"
@@ -77,7 +78,7 @@ def stage(
         cluster,
         wanted,
         name=identity.name,
-        folder=layout.job_dir,
+        folder=job_folder.job_dir,
         whole_memory=is_cosmos(request),
     )
     values = _environment(request, cluster)
@@ -90,11 +91,11 @@ def stage(
         ),
         sorted({*values, "TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_API_RESULTS_DIR"}),
         wanted,
-        task=f"{layout.job_dir}/{layout.task}",
+        task=f"{job_folder.job_dir}/{job_folder.task}",
     )
     script = text.batch_script(
         lines,
-        layout,
+        job_folder,
         identity.token,
         wanted,
         tasks,
@@ -102,28 +103,28 @@ def stage(
         stop_seconds=stop_seconds(request.command),
     )
     files = {
-        layout.sbatch: script,
-        layout.task: text.task_script(
-            layout, wanted, _roles(request, wanted.nodes), _directory(request, layout)
+        job_folder.sbatch: script,
+        job_folder.task: text.task_script(
+            job_folder, wanted, _roles(request, wanted.nodes), _directory(request, job_folder)
         ),
-        layout.entrypoint: f"{request.command}\n",
-        layout.specs: text.compact(dict(request.specs)),
-        layout.env_names: text.compact(sorted(values)),
-        layout.meta: text.compact(
-            {"job_id": identity.job_id, "image": request.image, "results": layout.results}
+        job_folder.entrypoint: f"{request.command}\n",
+        job_folder.specs: text.compact(dict(request.specs)),
+        job_folder.env_names: text.compact(sorted(values)),
+        job_folder.meta: text.compact(
+            {"job_id": identity.job_id, "image": request.image, "results": job_folder.results}
         ),
     }
-    secret = {layout.env: text.environment_script(values)}
-    return Staged(layout, wanted, tuple(lines), image, cached, runtime, files, secret)
+    secret = {job_folder.env: text.environment_script(values)}
+    return Staged(job_folder, wanted, tuple(lines), image, cached, runtime, files, secret)
 
 
 def is_cosmos(request: JobRequest) -> bool:
     return request.network_arch.lower().replace("_", "-") == "cosmos-rl"
 
 
-def _directory(request: JobRequest, layout: JobLayout) -> str:
+def _directory(request: JobRequest, job_folder: JobFolder) -> str:
     """Where the command starts: as asked, or where the image says; without one in its results."""
-    return request.options["container_workdir"] or ("" if request.image else layout.results)
+    return request.options["container_workdir"] or ("" if request.image else job_folder.results)
 
 
 def _roles(request: JobRequest, nodes: int) -> list[str]:
@@ -141,7 +142,7 @@ def _roles(request: JobRequest, nodes: int) -> list[str]:
     return roles
 
 
-def _site_mounts(cluster: Cluster, facts: Facts) -> list[Mount]:
+def _site_mounts(cluster: ClusterSettings, facts: Facts) -> list[Mount]:
     """The folders that every container sees, as far as this cluster has them."""
     missing = [mount.source for mount in cluster.mounts if mount.source not in facts.mounts]
     if missing and settings.lookup("SLURM_CONTAINER_MOUNTS"):
@@ -173,7 +174,7 @@ def _check_cluster_name(request: JobRequest, facts: Facts) -> None:
         )
 
 
-def _environment(request: JobRequest, cluster: Cluster) -> dict[str, str]:
+def _environment(request: JobRequest, cluster: ClusterSettings) -> dict[str, str]:
     """What the job finds set, beside what its batch script knows only then. Holds secrets."""
     defaults = {
         "HF_HOME": f"{cluster.base}/.cache/huggingface",
@@ -261,7 +262,7 @@ def data_of(request: JobRequest) -> Data:
 
 def artefacts(staged: Staged) -> tuple[Artefact, ...]:
     """What a plan shows: every file that holds no secret, in the order in which they matter."""
-    shown = (staged.layout.sbatch, staged.layout.entrypoint, staged.layout.task)
+    shown = (staged.job_folder.sbatch, staged.job_folder.entrypoint, staged.job_folder.task)
     names = [*shown, *(name for name in staged.files if name not in shown)]
     return tuple(Artefact(name, staged.files[name]) for name in names)
 
@@ -279,7 +280,7 @@ def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
         found.append("this cluster keeps no accounting: ends are known from the job's own record")
     if not facts.base_writable:
         found.append(
-            f"{staged.layout.base} cannot be written by you: set SLURM_BASE_RESULTS_DIR to a "
+            f"{staged.job_folder.base} cannot be written by you: set SLURM_BASE_RESULTS_DIR to a "
             "shared folder of yours"
         )
     return tuple(found)
