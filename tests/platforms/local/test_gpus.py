@@ -57,6 +57,15 @@ def test_a_broken_driver_is_said_not_hidden(
         discover()
 
 
+def test_a_program_that_cannot_be_run_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvidia_smi(tmp_path, "", monkeypatch)
+    (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF, not really")
+    with pytest.raises(BackendUnreachableError, match="nvidia-smi cannot be run"):
+        discover()
+
+
 def test_without_a_driver_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert discover() == []

@@ -12,6 +12,7 @@ import pytest
 
 from tao_sdk import Job, JobStatus, LocalSDK, VirtualEnvSDK
 from tao_sdk.errors import (
+    BackendUnreachableError,
     CapacityError,
     CredentialError,
     JobNotFoundError,
@@ -591,6 +592,53 @@ class TestRequests:
     def test_bad_directory(self, sdk: LocalSDK) -> None:
         with pytest.raises(ValidationError, match="cwd: /no/such/place"):
             sdk.create_job(command="true", gpu_count=0, cwd="/no/such/place")
+
+    @pytest.mark.parametrize(
+        "place", ["file", "file/below", "shut/below", "x" * 300, "~nosuchuser"]
+    )
+    def test_results_that_cannot_be_written_are_refused_beforehand(
+        self, sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        (tmp_path / "file").touch()
+        (tmp_path / "shut").mkdir(mode=0o555)
+        monkeypatch.chdir(tmp_path)
+        if os.geteuid() == 0:  # root may write anywhere
+            monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "shut")
+        with pytest.raises(ValidationError, match=r"^results_root: "):
+            sdk.create_job(command="true", gpu_count=0, results_root=place)
+        assert sdk.list_jobs() == []
+        assert not sdk.work_dir.exists()
+
+    def test_results_that_turn_out_not_to_be_writable(self, sdk: LocalSDK) -> None:
+        with pytest.raises(SubmissionRejectedError, match=r"cannot make /proc/nope.*results_root="):
+            sdk.create_job(command="true", gpu_count=0, results_root="/proc/nope")
+        [job] = sdk.list_jobs()
+        assert job.status == "Error"
+        assert not folder_of(sdk, job).path.exists()
+
+    def test_a_current_folder_that_was_removed(
+        self, sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(ValidationError, match="current folder was removed"):
+            sdk.create_job(command="true", gpu_count=0)
+        job = sdk.create_job(command="pwd", gpu_count=0, cwd=str(tmp_path))
+        assert job.wait(timeout=LONG).status == "Complete"
+
+    def test_a_directory_that_cannot_be_inspected(self, sdk: LocalSDK) -> None:
+        with pytest.raises(ValidationError, match=r"cwd: cannot inspect .*too long"):
+            sdk.create_job(command="true", gpu_count=0, cwd="/" + "x" * 300)
+
+    @pytest.mark.parametrize("root", ["/proc/nope", "/dev/null/jobs"])
+    def test_a_work_folder_that_cannot_be_made(
+        self, sdk: LocalSDK, tmp_path: Path, root: str
+    ) -> None:
+        other = LocalSDK(state_file=tmp_path / "state.json", work_dir=root)
+        with pytest.raises(BackendUnreachableError, match=root):
+            other.create_job(command="true", gpu_count=0)
+        assert sdk.list_jobs() == []
 
     def test_constructing_opens_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

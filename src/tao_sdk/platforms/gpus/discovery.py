@@ -104,6 +104,8 @@ def _ask_nvidia_smi() -> list[Gpu]:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=30, check=False)
     except subprocess.TimeoutExpired as error:
         raise BackendUnreachableError("nvidia-smi did not answer within 30 s") from error
+    except OSError as error:
+        raise BackendUnreachableError(f"nvidia-smi cannot be run: {error}") from error
     if answer.returncode != 0:
         raise BackendUnreachableError(
             f"nvidia-smi failed ({answer.returncode}): {(answer.stderr or answer.stdout).strip()}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,8 @@ class LocalBackend(Backend):
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         folder = self._folder(identity.job_id)
-        results_root = Path(request.options["results_root"] or self.root / "results").absolute()
+        chosen = request.options["results_root"]
+        results_root = _check_results_root(chosen) if chosen else self.root / "results"
         files, argv = _command(request.command, folder)
         staged = Staged(files, [results_root / identity.job_id])
         return self.plan_argv(request, identity, argv, staged, results_root, {})
@@ -125,6 +127,8 @@ class LocalBackend(Backend):
             grace_seconds=stop_seconds(request.command),
         )
         results = str(results_root / identity.job_id)
+        with reaching(self.root):
+            root_name = folder.root_name
         return Plan(
             identity=identity,
             platform=self.platform,
@@ -134,7 +138,7 @@ class LocalBackend(Backend):
                 "folder": str(folder.path),
                 "nodes": request.num_nodes,
                 "host": this_host(),
-                "root": folder.root_name,
+                "root": root_name,
             },
             results_dir=results,
             local_results_dir=results,
@@ -346,10 +350,43 @@ def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]
 
 
 def _check_cwd(cwd: str | None) -> str:
-    place = Path(cwd).expanduser() if cwd else Path.cwd()
-    if not place.is_dir():
+    place = _absolute("cwd", cwd or ".")
+    if not _examined("cwd", place, place.is_dir):
         raise ValidationError(f"cwd: {place} is not a folder of this machine")
-    return str(place.absolute())
+    return str(place)
+
+
+def _check_results_root(text: str) -> Path:
+    """The folder below which results go; an error when it can be seen that it cannot be made."""
+    place = _absolute("results_root", text)
+    nearest = place
+    while not _examined("results_root", nearest, nearest.exists):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ValidationError(f"results_root: {nearest} is not a folder; choose another place")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValidationError(
+            f"results_root: no permission to write in {nearest}; choose a folder of yours"
+        )
+    return place
+
+
+def _absolute(option: str, text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except FileNotFoundError as error:
+        raise ValidationError(
+            f"{option}: {text} is relative, and the current folder was removed; name a whole path"
+        ) from error
+    except RuntimeError as error:  # ~somebody
+        raise ValidationError(f"{option}: {text}: {error}") from error
+
+
+def _examined(option: str, path: Path, question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except OSError as error:
+        raise ValidationError(f"{option}: cannot inspect {path}: {error.strerror}") from error
 
 
 def _refuse_a_flood(nodes: int) -> None:

@@ -77,20 +77,13 @@ class LocalTransport:
         """Start a supervisor and wait until it has claimed the job; returns its process id."""
         self.calls.record("spawn")
         folder = JobFolder.of(launch)
-        _make_private(folder.path)
-        for name, text in staged.files.items():
-            path = folder.path / name
-            _make_private(path.parent)
-            write_private(path, text)
-        for results in staged.folders:
-            results.mkdir(parents=True, exist_ok=True)
-        answer = self._start_supervisor(launch)
+        _stage(folder, staged)
+        with reaching(folder.root):
+            answer = self._start_supervisor(launch)
         if "claimed" in answer:
             return int(answer["claimed"])
         if "refused" in answer:
-            _remove_tree(folder.path)
-            for results in reversed(staged.folders):
-                results.rmdir()
+            _unstage(folder, staged)
             raise CapacityError(f"{answer['refused']}; when_busy='wait' queues the job")
         raise SubmissionRejectedError(str(answer["rejected"]))
 
@@ -210,6 +203,31 @@ def _fence_one(job: LocalJob) -> bool:
     with contextlib.suppress(OSError):
         job.results.rmdir()
     return False
+
+
+def _stage(folder: JobFolder, staged: Staged) -> None:
+    """Make the job's files and folders, all or none."""
+    try:
+        _make_private(folder.path)
+        for name, text in staged.files.items():
+            path = folder.path / name
+            _make_private(path.parent)
+            write_private(path, text)
+        for results in staged.folders:
+            results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _unstage(folder, staged)
+        raise SubmissionRejectedError(
+            f"cannot make {error.filename or folder.path}: {error.strerror}; nothing was started. "
+            "Choose another folder: results_root= for results, work_dir= of the SDK for the rest"
+        ) from error
+
+
+def _unstage(folder: JobFolder, staged: Staged) -> None:
+    _remove_tree(folder.path, ignore_errors=True)
+    for results in reversed(staged.folders):
+        with contextlib.suppress(OSError):  # not made, or no longer empty
+            results.rmdir()
 
 
 def _make_private(path: Path) -> None:
