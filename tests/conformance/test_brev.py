@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from brev_lab import BrevLab
 from common_lab import isolated
+from upgrade import *  # noqa: F403 - a part of the suite
 
 from lab.brev import brev_cloud
 from lab.docker import Engine

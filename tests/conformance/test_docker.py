@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from common_lab import isolated
 from docker_lab import DockerLab
+from upgrade import *  # noqa: F403 - a part of the suite
 
 from lab.docker import Engine
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from common_lab import isolated
 from kubernetes_lab import KubernetesPlatformLab
+from upgrade import *  # noqa: F403 - a part of the suite
 
 from lab.kubernetes import WITH_NODES, KubernetesLab, shared_cluster
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes

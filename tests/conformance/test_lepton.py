@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from common_lab import isolate
 from lepton_lab import LeptonLab
+from upgrade import *  # noqa: F403 - a part of the suite
 
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes

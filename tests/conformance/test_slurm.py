@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from common_lab import isolated
 from slurm_lab import SlurmPlatformLab
+from upgrade import *  # noqa: F403 - a part of the suite
 
 from lab.slurm import Cluster, SlurmVariant, shared_cluster, slurm_lab
 from tao_sdk.platforms.conformance import *  # noqa: F403 - the suite is its test classes
