@@ -84,8 +84,9 @@ class Watcher:
     def look(self) -> int:
         """Ask every platform once about its open jobs. Returns how many are still open.
 
-        Jobs of a platform that could not be asked count as open; those of a platform that is not
-        installed here can never be watched from here and do not.
+        Jobs of a platform that could not be asked count as open, and so do ended ones that are
+        not cleaned up yet; those of a platform that is not installed here can never be watched
+        from here and do not.
         """
         rows = self._store.active_jobs()
         self._report_ended_elsewhere({row["job_id"] for row in rows})
@@ -94,6 +95,8 @@ class Watcher:
             if row["phase"] == "recorded":
                 continue  # of another program; nobody here can ask about it
             by_platform.setdefault(row["backend_type"], []).append(row)
+        for row in self._store.jobs_to_clean():
+            by_platform.setdefault(row["backend_type"], [])
         open_jobs = 0
         for platform, mine in by_platform.items():
             try:
@@ -106,7 +109,7 @@ class Watcher:
             except TaoError as error:
                 # A platform that fails must not keep the others from being watched.
                 self._complain_once(f"{platform}: {error}")
-                open_jobs += len(mine)
+                open_jobs += max(1, len(mine))
         return open_jobs
 
     def _sdk(self, platform: str) -> PlatformSDK:
@@ -123,7 +126,8 @@ class Watcher:
             if (status.status, status.message) != before:
                 self._report(Change(row["job_id"], sdk.platform, before[0], status))
             self._seen[row["job_id"]] = (status.status, status.message)
-        return sum(not status.terminal for status in statuses.values())
+        to_clean = self._store.jobs_to_clean(sdk.platform)
+        return sum(not status.terminal for status in statuses.values()) + len(to_clean)
 
     def _report_ended_elsewhere(self, still_open: set[str]) -> None:
         """Whoever was attached to a job may have been the one to see its end."""

@@ -16,6 +16,12 @@ from tao_sdk.job_store import Row, decode
 from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.sdk import PlatformSDK
+from tao_sdk.platforms.submission import owner_is_gone
+
+_ABANDONED = (
+    "its client ended while submitting it; `tao-sdk wait` or `tao-sdk watch` finds out whether the "
+    "platform has the job"
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class FoundJob:
 
     @property
     def message(self) -> str:
+        if self.row["phase"] == "submitting" and owner_is_gone(self.row):
+            return _ABANDONED
         return describe(self.row).message
 
     @property
@@ -123,13 +131,14 @@ def reread(jobs: Sequence[FoundJob]) -> list[FoundJob]:
 
 
 def refresh(jobs: Sequence[FoundJob], complain: Callable[[str], None]) -> list[FoundJob]:
-    """Ask every platform once about its open jobs; those of a platform that is not usable here
-    keep their last known state, and the person is told.
+    """Look once at the open jobs of every platform, changing nothing there.
+
+    Jobs of a platform that is not usable here keep their last known state, and the user is told.
     """
     unsettled = [job for job in jobs if not job.terminal or _unexplained(job)]
     for group in by_platform(unsettled):
         try:
-            group[0].sdk.get_statuses([job.job_id for job in group])
+            group[0].sdk.look([job.job_id for job in group])
         except TaoError as error:
             complain(f"{error} (jobs of {group[0].platform} are shown as last known)")
     return reread(jobs)

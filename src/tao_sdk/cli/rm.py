@@ -12,7 +12,7 @@ from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.job_argument import jobs_argument
-from tao_sdk.cli.jobs import FoundJob, find_jobs, refresh
+from tao_sdk.cli.jobs import FoundJob, by_platform, find_jobs, refresh
 from tao_sdk.cli.parameters import age
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import PlatformError, ValidationError
@@ -55,6 +55,8 @@ def command(
     if not (yes or _confirmed(session, doomed, keep_results=keep_results)):
         session.out.warn("nothing was removed")
         return exit_codes.DECLINED
+    for group in by_platform(job for job in doomed if job.row["cleanup_due"]):
+        group[0].sdk.reconcile()  # what the job left on its platform is found by its record
     # Children are younger than their parents, and a parent can only go after them.
     for job in sorted(doomed, key=lambda job: int(job.row["seq"]), reverse=True):
         _remove(job, keep_results=keep_results)

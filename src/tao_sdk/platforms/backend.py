@@ -194,6 +194,8 @@ class RetryLimits(NamedTuple):
     """Attempts after the first, for each cause."""
     pause_seconds: float
     """Before the first retry of an infrastructure failure; doubles with each further one."""
+    setting: str = ""
+    """The variable that sets the budget, for messages."""
 
 
 class Observation(NamedTuple):
@@ -405,6 +407,22 @@ class Resubmits(Protocol):
     def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
         """Submit the job once more, as `attempt` says; what is true about the job then.
 
-        `why` is for the message. A platform whose attempt of that number exists, or that refuses,
-        says so in the observation.
+        `why` completes "submitted again as … after". A platform whose attempt of that number
+        exists, or that refuses, says so in the observation.
         """
+
+
+@runtime_checkable
+class ExplainsPending(Protocol):
+    """A platform that can tell that a pending job will never start."""
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        """Why it will never start; None while it may."""
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A platform that keeps connections or processes open."""
+
+    def close(self) -> None:
+        """Release them. Jobs go on, and the next call opens what it needs."""

@@ -47,6 +47,7 @@ def update_from_observation(row: Row, seen: Observation) -> StatusUpdate:
         missing_since="",
         poll_error="",
         observed=True,
+        cleanup_due=True if seen.due and state.terminal else None,
     )
 
 

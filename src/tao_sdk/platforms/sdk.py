@@ -10,13 +10,12 @@ import contextlib
 import functools
 import math
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
     JobNotFoundError,
@@ -26,13 +25,9 @@ from tao_sdk.errors import (
 )
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
-from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
+from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
 from tao_sdk.platforms.logs import LogStream, in_pieces
-from tao_sdk.platforms.observation import (
-    update_for_missing,
-    update_for_unreachable,
-    update_from_observation,
-)
+from tao_sdk.platforms.refresh import Refresher
 from tao_sdk.platforms.request import Option, build_request
 from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
@@ -40,7 +35,7 @@ from tao_sdk.platforms.submission import Submitter, job_ref
 # Loaded by the first call that needs them: the store by what opens it; the models, whose
 # dataclasses take longer than all of this, by what hands out a job or a status.
 if TYPE_CHECKING:
-    from tao_sdk.job_store import JobStore, StatusUpdate
+    from tao_sdk.job_store import JobStore
     from tao_sdk.models import Job, JobStatus
     from tao_sdk.monitor import JobMonitor
 
@@ -62,12 +57,16 @@ class PlatformSDK(ABC):
         state_file: str | Path | None = None,
         *,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
+        self.attend = attend
+        """Whether polls also act: settle, retry, start what waits, clean up. See `look`."""
         self.poll_interval = poll_interval
         self.epoch_milestone_interval = epoch_milestone_interval
         self._state_file = state_file
         self._given_store = store
         self._reconciled = False
+        self._close_backend: Callable[[], object] = _nothing_to_close
 
     # ---------------------------------------------------------------- what a platform supplies
 
@@ -82,7 +81,10 @@ class PlatformSDK(ABC):
 
     @functools.cached_property
     def backend(self) -> Backend:
-        return self._make_backend()
+        backend = self._make_backend()
+        if isinstance(backend, Closes):
+            self._close_backend = weakref.finalize(self, backend.close)
+        return backend
 
     @functools.cached_property
     def store(self) -> JobStore:
@@ -93,6 +95,10 @@ class PlatformSDK(ABC):
     @functools.cached_property
     def _submitter(self) -> Submitter:
         return Submitter(self.store, self.backend)
+
+    @functools.cached_property
+    def _refresher(self) -> Refresher:
+        return Refresher(self.store, self.backend)
 
     @functools.cached_property
     def monitor(self) -> JobMonitor:
@@ -118,7 +124,8 @@ class PlatformSDK(ABC):
             self.monitor.stop()
         if "store" in self.__dict__ and self._given_store is None:
             self.store.close()
-        for name in ("store", "backend", "monitor", "_submitter"):
+        self._close_backend()
+        for name in ("store", "backend", "monitor", "_submitter", "_refresher"):
             self.__dict__.pop(name, None)
 
     def __enter__(self: _Self) -> _Self:
@@ -197,8 +204,12 @@ class PlatformSDK(ABC):
         return [self._handle(rows[plan.job_id]) for plan in plans]
 
     def reconcile(self) -> list[str]:
-        """Settle submissions that a killed process left behind; returns their ids."""
+        """Settle submissions that a killed process left behind; returns their ids.
+
+        Also cleans up after jobs whose end was seen only by processes that do not attend.
+        """
         settled = self._submitter.reconcile()
+        self._refresher.clean_up()
         self._reconciled = True
         return settled
 
@@ -209,15 +220,12 @@ class PlatformSDK(ABC):
         return self.get_statuses([job_id])[job_id]
 
     def get_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """The states of many jobs in one round trip."""
-        self._reconcile_once()
-        rows = self.store.jobs_by_id(list(job_ids))
-        if any(row["phase"] == "submitting" for row in rows.values()):
-            self._reconciled = False  # their submitter may have died since we last looked
-            self._reconcile_once()
-            rows = self.store.jobs_by_id(list(job_ids))
-        rows = self._refresh(rows)
-        return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
+        """The states of many jobs in one round trip. Attends to them, unless `attend` is off."""
+        return self._poll(job_ids, attend=self.attend)
+
+    def look(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """The states of many jobs in one round trip. Changes nothing on the platform."""
+        return self._poll(job_ids, attend=False)
 
     def wait(
         self, job_id: str, timeout: float | None = None, poll_interval: float | None = None
@@ -292,12 +300,15 @@ class PlatformSDK(ABC):
 
     def get_failure_analysis(self, job_id: str) -> dict[str, Any] | None:
         """Why the job failed and what to do; None when there is nothing to explain."""
-        row = self._refresh(self.store.jobs_by_id([job_id])).get(job_id)
+        rows = self._refresher.refresh(self.store.jobs_by_id([job_id]), attend=False)
+        row = rows.get(job_id)
         if row is None or row["backend_type"] != self.platform:
             return None
-        if row["failure"] is None:
+        if row["failure"] is not None:
+            return decode(row, "failure")
+        if row["phase"] != "submitted" or row["status"] != JobState.PENDING.value:
             return None
-        return decode(row, "failure")
+        return self._why_stuck(row)
 
     def get_job_results_dir(self, job_id: str) -> str:
         """Where the job's results are or will be; "" when unknown."""
@@ -344,14 +355,15 @@ class PlatformSDK(ABC):
     def cancel_job(self, job_id: str) -> bool:
         """Stop a job. True once it has ended, also when it had ended before."""
         self._reconcile_once()
-        row = self._refresh(self.store.jobs_by_id([job_id])).get(job_id)
+        rows = self._refresher.refresh(self.store.jobs_by_id([job_id]), attend=True)
+        row = rows.get(job_id)
         if not self._is_mine(row) or row is None:
             return False
         if row["status"] in TERMINAL_STATES:
             return True
-        self.store.request_cancel(job_id)
+        asked_at = self.store.request_cancel(job_id)
         try:
-            self.backend.cancel(job_ref(row))
+            self.backend.cancel(job_ref({**row, "cancel_requested_at": asked_at}))
             limit = stop_seconds(decode(row, "request").get("command", "")) + 10
             return self.wait(job_id, timeout=limit).terminal
         except (BackendUnreachableError, WaitTimeoutError):
@@ -382,82 +394,34 @@ class PlatformSDK(ABC):
         self.backend.prepare()  # first: what that starts goes on while the store is opened
         self._reconcile_once()
 
+    def _poll(self, job_ids: Sequence[str], *, attend: bool) -> dict[str, JobStatus]:
+        if attend:
+            self._reconcile_once()
+        rows = self.store.jobs_by_id(list(job_ids))
+        if attend and any(row["phase"] == "submitting" for row in rows.values()):
+            self._reconciled = False  # their submitter may have died since
+            self._reconcile_once()
+            rows = self.store.jobs_by_id(list(job_ids))
+        rows = self._refresher.refresh(rows, attend=attend)
+        return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
+
+    def _why_stuck(self, row: Row) -> dict[str, Any] | None:
+        """Why a pending job will never start; None while it may."""
+        if not isinstance(self.backend, ExplainsPending):
+            return None
+        from tao_sdk.failures import explain
+
+        try:
+            evidence = self.backend.stuck(job_ref(row))
+        except BackendUnreachableError:
+            return None  # the job's state says so
+        return None if evidence is None else explain(evidence)
+
     def _reconcile_once(self) -> None:
         if self._reconciled:
             return
         with contextlib.suppress(BackendUnreachableError):  # asked again on the next call
             self.reconcile()
-
-    def _refresh(self, rows: Mapping[str, Row]) -> dict[str, Row]:
-        """Ask the platform about the open jobs among `rows` and bring the store up to date."""
-        asked = [
-            row
-            for row in rows.values()
-            if row["backend_type"] == self.platform
-            and row["phase"] == "submitted"
-            and row["status"] not in TERMINAL_STATES
-        ]
-        if asked:
-            rows = {**rows, **self.store.rows_after(self._observe(asked), rows)}
-        unexplained = [row for row in rows.values() if self._needs_explanation(row)]
-        if unexplained:
-            self._explain(unexplained)
-            rows = {**rows, **self.store.jobs_by_id([row["job_id"] for row in unexplained])}
-        return dict(rows)
-
-    def _observe(self, rows: Sequence[Row]) -> list[StatusUpdate]:
-        try:
-            seen = self.backend.observe([job_ref(row) for row in rows])
-        except BackendUnreachableError as error:
-            return [update_for_unreachable(row, str(error)) for row in rows]
-        updates = []
-        for row in rows:
-            observation = seen[row["job_id"]]
-            if observation.unreachable:
-                updates.append(update_for_unreachable(row, observation.unreachable))
-            elif observation.state is None:
-                updates.append(self._missing(row, observation.message))
-            else:
-                updates.append(update_from_observation(row, observation))
-        return updates
-
-    def _missing(self, row: Row, told: str) -> StatusUpdate:
-        try:
-            records = self.backend.result_records(job_ref(row))
-        except BackendUnreachableError as error:
-            return update_for_unreachable(row, str(error))
-        grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
-        nodes = int(decode(row, "request").get("num_nodes", 1))
-        now = datetime.now(timezone.utc)
-        return update_for_missing(row, records, nodes, now, grace, told)
-
-    def _needs_explanation(self, row: Row) -> bool:
-        """It failed, or was cancelled though nobody had asked us for that (preempted, say)."""
-        unasked = row["status"] == JobState.CANCELED.value and not row["cancel_requested_at"]
-        return (
-            (row["status"] == JobState.ERROR.value or unasked)
-            and row["failure"] is None
-            and row["backend_type"] == self.platform
-            and row["phase"] == "submitted"
-        )
-
-    def _explain(self, rows: Sequence[Row]) -> None:
-        """Store the explanations of failed jobs while their evidence is still there."""
-        from tao_sdk.failures import Evidence, explain
-        from tao_sdk.platforms.evidence import redacted
-
-        known = settings.known_secrets()
-        try:
-            found = self.backend.evidence([job_ref(row) for row in rows])
-        except BackendUnreachableError:
-            return  # tried again by whoever looks next
-        for row in rows:
-            if row["job_id"] not in found:
-                continue
-            evidence = redacted(found[row["job_id"]], known)
-            if evidence == Evidence():
-                evidence = Evidence(exit_code=row["exit_code"], reason=row["message"])
-            self.store.record_failure(row["job_id"], explain(evidence))
 
     def _status(self, job_id: str, row: Row | None) -> JobStatus:
         from tao_sdk.platforms.handles import status_of
@@ -496,3 +460,7 @@ class PlatformSDK(ABC):
         from tao_sdk.platforms.handles import job_of
 
         return job_of(row).bind(self)
+
+
+def _nothing_to_close() -> None:
+    """There is no backend yet, or it keeps nothing open."""

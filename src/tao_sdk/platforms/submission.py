@@ -110,7 +110,7 @@ class Submitter:
         mine = [
             row
             for row in self._store.unsettled_submissions(self._backend.platform)
-            if _owner_is_gone(row) and self._take_over(row)
+            if owner_is_gone(row) and self._take_over(row)
         ]
         if not mine:
             return []
@@ -259,7 +259,8 @@ def _explain_no_start(reason: str) -> dict[str, Any]:
     return explain(Evidence(never_started=True, reason=reason))
 
 
-def _owner_is_gone(row: Mapping[str, Any]) -> bool:
+def owner_is_gone(row: Mapping[str, Any]) -> bool:
+    """Whether the process that was submitting this job has ended, as far as can be told."""
     owner = ProcessIdentity.parse(row["owner"])
     if owner is None:  # released by an owner who could not tell
         return True

@@ -41,8 +41,11 @@ class BrevSDK(PlatformSDK):
         *,
         on_progress: Listener | None = None,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
         self._on_progress = on_progress or _log_progress
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,26 +33,20 @@ class DockerSDK(PlatformSDK):
         docker_host: str | None = None,
         on_pull: Callable[[PullProgress], None] | None = None,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
         self._docker_host = docker_host
         self._on_pull = on_pull or _log_progress
-        self._disconnect: Callable[[], object] | None = None
 
     def _make_backend(self) -> DockerBackend:
         _, database = resolve_sdk_state_paths(self._state_file)
         path = Path(self._given_store.path if self._given_store else database)
-        backend = DockerBackend(
+        return DockerBackend(
             resolve(self._docker_host), path.parent / f"{path.stem}.docker", self._on_pull
         )
-        self._disconnect = weakref.finalize(self, backend.close)
-        return backend
-
-    def close(self) -> None:
-        """Stop watching, close the store and the connections. Jobs go on."""
-        super().close()
-        if self._disconnect is not None:
-            self._disconnect()
 
 
 def _log_progress(progress: PullProgress) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.kubernetes.options import OPTIONS
 from tao_sdk.platforms.request import Option
-from tao_sdk.platforms.waiting import ExplainsWaiting
+from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them: they bring http.client and ssl.
 if TYPE_CHECKING:
-    from tao_sdk.failures import Evidence
     from tao_sdk.job_store import JobStore
-    from tao_sdk.platforms.backend import JobRef
     from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
 
 
-class KubernetesSDK(ExplainsWaiting):
+class KubernetesSDK(PlatformSDK):
     """Launch, watch, explain and stop jobs that are Jobs of Kubernetes.
 
     The cluster is the one that kubectl would use (KUBECONFIG, contexts), or the one that this
@@ -38,10 +34,12 @@ class KubernetesSDK(ExplainsWaiting):
         *,
         context: str | None = None,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
         self._context = context
-        self._disconnect: Callable[[], object] | None = None
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -52,23 +50,12 @@ class KubernetesSDK(ExplainsWaiting):
         """How many GPUs the cluster's nodes offer in all."""
         return {"total_nvidia_gpus": self.backend.total_gpus()}
 
-    def _stuck(self, job: JobRef) -> Evidence | None:
-        return self.backend.stuck(job)
-
-    def close(self) -> None:
-        """Stop watching, close the store and the connections. Jobs go on."""
-        super().close()
-        if self._disconnect is not None:
-            self._disconnect()
-
     def _make_backend(self) -> KubernetesBackend:
         from tao_sdk.platforms.kubernetes.access import ClusterAccess
         from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
 
         _, database = resolve_sdk_state_paths(self._state_file)
         path = Path(self._given_store.path if self._given_store else database)
-        backend = KubernetesBackend(
+        return KubernetesBackend(
             ClusterAccess.find(self._context), path.parent / f"{path.stem}.kubernetes"
         )
-        self._disconnect = weakref.finalize(self, backend.close)
-        return backend

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +10,15 @@ from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.lepton.options import OPTIONS
 from tao_sdk.platforms.request import Option
-from tao_sdk.platforms.waiting import ExplainsWaiting
+from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them: they bring the HTTP client.
 if TYPE_CHECKING:
-    from tao_sdk.failures import Evidence
     from tao_sdk.job_store import JobStore
-    from tao_sdk.platforms.backend import JobRef
     from tao_sdk.platforms.lepton.backend import LeptonBackend
 
 
-class LeptonSDK(ExplainsWaiting):
+class LeptonSDK(PlatformSDK):
     """Launch, watch, explain and stop jobs of a workspace of DGX Cloud Lepton.
 
     LEPTON_WORKSPACE_ID names the workspace and LEPTON_AUTH_TOKEN opens it.
@@ -37,9 +34,11 @@ class LeptonSDK(ExplainsWaiting):
         state_file: str | Path | None = None,
         *,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
-        self._disconnect: Callable[[], object] | None = None
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -80,21 +79,10 @@ class LeptonSDK(ExplainsWaiting):
         """Which folders of a volume jobs may mount, and who may."""
         return self.backend.storage_permissions(volume, node_group_id)
 
-    def _stuck(self, job: JobRef) -> Evidence | None:
-        return self.backend.stuck(job)
-
-    def close(self) -> None:
-        """Stop watching, close the store and the connections. Jobs go on."""
-        super().close()
-        if self._disconnect is not None:
-            self._disconnect()
-
     def _make_backend(self) -> LeptonBackend:
         from tao_sdk.platforms.lepton.access import WorkspaceAccess
         from tao_sdk.platforms.lepton.backend import LeptonBackend
 
         _, database = resolve_sdk_state_paths(self._state_file)
         path = Path(self._given_store.path if self._given_store else database)
-        backend = LeptonBackend(WorkspaceAccess.find(), path.parent / f"{path.stem}.lepton")
-        self._disconnect = weakref.finalize(self, backend.close)
-        return backend
+        return LeptonBackend(WorkspaceAccess.find(), path.parent / f"{path.stem}.lepton")

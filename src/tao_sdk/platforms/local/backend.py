@@ -146,6 +146,10 @@ class LocalBackend(Backend):
             payload=(launch, staged),
         )
 
+    def close(self) -> None:
+        """End the process that starts supervisors; they and their jobs go on."""
+        self.transport.close()
+
     def prepare(self) -> None:
         self.transport.make_root(self.root)
         self.transport.make_ready()

@@ -33,8 +33,11 @@ class LocalSDK(PlatformSDK):
         *,
         work_dir: str | Path | None = None,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
         self._work_dir = work_dir
 
     def _make_backend(self) -> LocalBackend:
@@ -42,12 +45,6 @@ class LocalSDK(PlatformSDK):
         from tao_sdk.platforms.local.backend import LocalBackend
 
         return LocalBackend(self.work_dir)
-
-    def close(self) -> None:
-        """Stop watching and close the store. Jobs go on."""
-        if "backend" in self.__dict__:
-            self.backend.transport.close()
-        super().close()
 
     @property
     def work_dir(self) -> Path:

@@ -42,8 +42,9 @@ class VirtualEnvSDK(LocalSDK):
         state_file: str | Path | None = None,
         *,
         poll_interval: float = 30,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, state_file=state_file, work_dir=work_dir)
+        super().__init__(poll_interval, state_file=state_file, work_dir=work_dir, attend=attend)
         self._venv_path = venv_path
 
     def _make_backend(self) -> LocalBackend:

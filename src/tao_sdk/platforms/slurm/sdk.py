@@ -39,8 +39,11 @@ class SlurmSDK(PlatformSDK):
         *,
         on_convert: Callable[[ConversionProgress], None] | None = None,
         store: JobStore | None = None,
+        attend: bool = True,
     ) -> None:
-        super().__init__(poll_interval, epoch_milestone_interval, state_file, store=store)
+        super().__init__(
+            poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
+        )
         self._on_convert = on_convert or _log_progress
 
     @property

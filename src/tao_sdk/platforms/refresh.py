@@ -1,0 +1,260 @@
+"""One poll of a platform's jobs: observe, write down, explain; an attending process also acts.
+
+Looking changes nothing on the platform, and in the store only observed states and explanations.
+Acting means to submit ended jobs again (`retry`) and to call `advance` for what is due. One process
+at a time acts, by a lease in the store; a process that finds the lease taken has only looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.job_states import TERMINAL_STATES, JobState
+from tao_sdk.job_store import Row, StatusUpdate, decode
+from tao_sdk.platforms import retry
+from tao_sdk.platforms.backend import Advances, Backend, JobRef, Observation, Resubmits
+from tao_sdk.platforms.observation import (
+    update_for_missing,
+    update_for_unreachable,
+    update_from_observation,
+)
+from tao_sdk.platforms.submission import job_ref
+
+if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
+    from tao_sdk.job_store import JobStore
+
+Analysis = Mapping[str, Any]
+# Another machine's process that shows no sign of life for this long has lost the lease.
+_LEASE_SECONDS = 120.0
+
+
+class _Poll(NamedTuple):
+    """What one look at the platform showed, by job id."""
+
+    seen: dict[str, Observation]
+    analyses: dict[str, Analysis]
+    """Why jobs ended that may be submitted again."""
+    retries: dict[str, retry.Retry]
+    """The jobs to be submitted again."""
+
+
+class Refresher:
+    """Brings the store's rows of one platform up to date."""
+
+    def __init__(self, store: JobStore, backend: Backend) -> None:
+        self._store = store
+        self._backend = backend
+        self._platform = backend.platform
+
+    def refresh(self, rows: Mapping[str, Row], *, attend: bool) -> dict[str, Row]:
+        """Ask the platform about the open jobs among `rows`; all rows afterwards."""
+        rows = dict(rows)
+        open_rows = [
+            row
+            for row in rows.values()
+            if self._is_submitted(row) and row["status"] not in TERMINAL_STATES
+        ]
+        poll = self._look(open_rows) if open_rows else _Poll({}, {}, {})
+        if attend and self._has_work(poll, rows):
+            with self._store.lease(f"attend {self._platform}", _LEASE_SECONDS) as acting:
+                if acting:
+                    self._resubmit(poll, rows)
+                    rows = self._write_down(poll, rows)
+                    return rows | self._advance(poll, rows)
+        return self._write_down(poll, rows)
+
+    def clean_up(self) -> None:
+        """Clean up after ended jobs that nobody attended to when they ended."""
+        if not isinstance(self._backend, Advances):
+            return
+        rows = self._store.jobs_to_clean(self._platform)
+        if rows:
+            self.refresh({row["job_id"]: row for row in rows}, attend=True)
+
+    # ---------------------------------------------------------------- looking
+
+    def _look(self, rows: Sequence[Row]) -> _Poll:
+        jobs = {row["job_id"]: job_ref(row) for row in rows}
+        try:
+            seen = dict(self._backend.observe(list(jobs.values())))
+        except BackendUnreachableError as error:
+            away = Observation(None, unreachable=str(error))
+            return _Poll(dict.fromkeys(jobs, away), {}, {})
+        if not isinstance(self._backend, Resubmits):
+            return _Poll(seen, {}, {})
+        limits = self._backend.retry_limits
+        ended = {
+            job_id: job
+            for job_id, job in jobs.items()
+            if retry.may_retry(seen[job_id]) and not job.cancel_requested
+        }
+        doubtful = [
+            (job, _known_evidence(seen[job_id].exit_code, seen[job_id].message))
+            for job_id, job in ended.items()
+            if retry.needs_explanation(seen[job_id])
+        ]
+        analyses = self._explanations(doubtful)
+        for job, _ in doubtful:
+            if job.job_id not in analyses:
+                # The end must not become final before it is known whether it is one.
+                why = "the job has ended, but its log, which tells why, cannot be read"
+                seen[job.job_id] = Observation(None, unreachable=why)
+        retries = {}
+        for job_id in ended:
+            decision = retry.decide(seen[job_id], analyses.get(job_id), limits)
+            if isinstance(decision, retry.Retry):
+                retries[job_id] = decision
+            elif decision is not None:
+                message = f"{seen[job_id].message}; {decision.message}"
+                seen[job_id] = seen[job_id]._replace(message=message)
+        return _Poll(seen, analyses, retries)
+
+    def _explanations(self, jobs: Sequence[tuple[JobRef, Evidence]]) -> dict[str, Analysis]:
+        """Why these jobs ended, less those that cannot be asked about.
+
+        Each comes with what is known anyway, should the platform have no evidence of it.
+        """
+        if not jobs:
+            return {}
+        from tao_sdk.failures import Evidence, explain
+        from tao_sdk.platforms.evidence import redacted
+
+        secrets = settings.known_secrets()
+        try:
+            found = self._backend.evidence([job for job, _ in jobs])
+        except BackendUnreachableError:
+            return {}
+        analyses = {}
+        for job, known in jobs:
+            if job.job_id in found:
+                evidence = redacted(found[job.job_id], secrets)
+                analyses[job.job_id] = explain(known if evidence == Evidence() else evidence)
+        return analyses
+
+    # ---------------------------------------------------------------- writing down
+
+    def _write_down(self, poll: _Poll, rows: dict[str, Row]) -> dict[str, Row]:
+        updates = []
+        for job_id, seen in poll.seen.items():
+            if job_id in poll.retries:
+                seen = _awaiting_retry(seen, poll.retries[job_id])
+            updates.append(self._update(rows[job_id], seen))
+        if updates:
+            rows = rows | self._store.rows_after(updates, rows)
+        return rows | self._explain(rows, poll.analyses)
+
+    def _update(self, row: Row, seen: Observation) -> StatusUpdate:
+        if seen.unreachable:
+            return update_for_unreachable(row, seen.unreachable)
+        if seen.state is None:
+            return self._missing(row, seen.message)
+        return update_from_observation(row, seen)
+
+    def _missing(self, row: Row, told: str) -> StatusUpdate:
+        try:
+            records = self._backend.result_records(job_ref(row))
+        except BackendUnreachableError as error:
+            return update_for_unreachable(row, str(error))
+        grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
+        nodes = int(decode(row, "request").get("num_nodes", 1))
+        now = datetime.now(timezone.utc)
+        return update_for_missing(row, records, nodes, now, grace, told)
+
+    def _explain(self, rows: Mapping[str, Row], known: Mapping[str, Analysis]) -> dict[str, Row]:
+        """Store why jobs failed, while their evidence is still there; the rows concerned."""
+        failed = [row for row in rows.values() if self._needs_explanation(row)]
+        if not failed:
+            return {}
+        unknown = [
+            (job_ref(row), _known_evidence(row["exit_code"], row["message"]))
+            for row in failed
+            if row["job_id"] not in known
+        ]
+        analyses = {**known, **self._explanations(unknown)}
+        ids = [row["job_id"] for row in failed]
+        for job_id in ids:
+            if job_id in analyses:  # else asked again with the next poll
+                self._store.record_failure(job_id, analyses[job_id])
+        return self._store.jobs_by_id(ids)
+
+    # ---------------------------------------------------------------- acting
+
+    def _has_work(self, poll: _Poll, rows: Mapping[str, Row]) -> bool:
+        return bool(poll.retries) or (
+            isinstance(self._backend, Advances)
+            and (
+                any(seen.due for seen in poll.seen.values())
+                or any(map(self._to_clean, rows.values()))
+            )
+        )
+
+    def _resubmit(self, poll: _Poll, rows: Mapping[str, Row]) -> None:
+        """Submit again what ended through no fault of its own; `poll` shows it afterwards."""
+        if not isinstance(self._backend, Resubmits):
+            return
+        for job_id, one in dict(poll.retries).items():
+            why = _why(poll.seen[job_id], one)
+            try:
+                again = self._backend.resubmit(
+                    job_ref(rows[job_id]), one.attempt, one.pause_seconds, why
+                )
+            except BackendUnreachableError:
+                continue  # it goes on waiting for its retry
+            del poll.retries[job_id]
+            poll.seen[job_id] = again
+
+    def _advance(self, poll: _Poll, rows: Mapping[str, Row]) -> dict[str, Row]:
+        due = [
+            row
+            for job_id, row in rows.items()
+            if self._to_clean(row) or (job_id in poll.seen and poll.seen[job_id].due)
+        ]
+        if not due or not isinstance(self._backend, Advances):
+            return {}
+        try:
+            self._backend.advance([job_ref(row) for row in due])
+        except BackendUnreachableError:
+            return {}  # repeated with the next poll
+        done = [
+            StatusUpdate(row["job_id"], cleanup_due=False) for row in due if self._to_clean(row)
+        ]
+        return self._store.rows_after(done, rows) if done else {}
+
+    # ---------------------------------------------------------------- which rows
+
+    def _to_clean(self, row: Row) -> bool:
+        return bool(row["cleanup_due"]) and self._is_submitted(row)
+
+    def _is_submitted(self, row: Row) -> bool:
+        return bool(row["backend_type"] == self._platform and row["phase"] == "submitted")
+
+    def _needs_explanation(self, row: Row) -> bool:
+        """It failed, or was cancelled though nobody had asked us for that (preempted, say)."""
+        unasked = row["status"] == JobState.CANCELED.value and not row["cancel_requested_at"]
+        return (
+            (row["status"] == JobState.ERROR.value or unasked)
+            and row["failure"] is None
+            and self._is_submitted(row)
+        )
+
+
+def _known_evidence(exit_code: int | None, message: str) -> Evidence:
+    from tao_sdk.failures import Evidence  # only failures need it
+
+    return Evidence(exit_code=exit_code, reason=message)
+
+
+def _why(seen: Observation, one: retry.Retry) -> str:
+    return f"{seen.message} ({one.label})"
+
+
+def _awaiting_retry(seen: Observation, one: retry.Retry) -> Observation:
+    return Observation(
+        JobState.PENDING,
+        f"to be submitted again after {_why(seen, one)}; `tao-sdk watch` or `tao-sdk wait` does it",
+    )
