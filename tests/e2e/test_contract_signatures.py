@@ -212,7 +212,7 @@ def test_names_of_the_platforms_package(name: str) -> None:
 def test_handlers_are_not_offered(name: str) -> None:
     """On purpose: behind our SDK classes is a `Backend`, which is another seam."""
     assert name not in platforms.__all__
-    for home in ("", ".protocol", ".base", ".registry"):
+    for home in ("", ".protocol", ".sdk", ".registry"):
         assert not hasattr(importlib.import_module(f"tao_sdk.platforms{home}"), name)
 
 

@@ -28,6 +28,7 @@ from tao_sdk.platforms.request import JobRequest, Option
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
     from tao_sdk.platforms.evidence import RawEvidence
     from tao_sdk.results import ResultSource
 

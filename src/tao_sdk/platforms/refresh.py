@@ -129,7 +129,7 @@ class Refresher:
             found = self._backend.evidence([job for job, _ in jobs])
         except BackendUnreachableError:
             return {}
-        analyses = {}
+        analyses: dict[str, Analysis] = {}
         for job, known in jobs:
             if job.job_id in found:
                 evidence = redacted(found[job.job_id], secrets)
@@ -209,10 +209,12 @@ class Refresher:
             poll.seen[job_id] = again
 
     def _advance(self, poll: _Poll, rows: Mapping[str, Row]) -> dict[str, Row]:
+        # A job that waits for its retry still needs what would be cleaned up after it.
         due = [
             row
             for job_id, row in rows.items()
-            if self._to_clean(row) or (job_id in poll.seen and poll.seen[job_id].due)
+            if self._to_clean(row)
+            or (job_id in poll.seen and poll.seen[job_id].due and job_id not in poll.retries)
         ]
         if not due or not isinstance(self._backend, Advances):
             return {}

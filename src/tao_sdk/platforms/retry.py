@@ -10,13 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tao_sdk.failures import ErrClass
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import Attempt, Observation, RetryLimits
 
 MAX_PAUSE_SECONDS = 1800.0
 _INFRA, _PREEMPTED = "infra", "preempted"
-_CAUSE_OF_CLASS = {ErrClass.INFRA.value: _INFRA, ErrClass.PREEMPTED.value: _PREEMPTED}
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -89,7 +87,10 @@ def _cause(seen: Observation, analysis: Mapping[str, Any] | None) -> str | None:
         return seen.fault
     if analysis is None or not needs_explanation(seen):
         return None
-    return _CAUSE_OF_CLASS.get(str(analysis["err_class"]))
+    from tao_sdk.failures import ErrClass  # most polls explain nothing
+
+    causes = {ErrClass.INFRA.value: _INFRA, ErrClass.PREEMPTED.value: _PREEMPTED}
+    return causes.get(str(analysis["err_class"]))
 
 
 def _bad_node(seen: Observation, analysis: Mapping[str, Any] | None) -> str:

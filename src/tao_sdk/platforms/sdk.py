@@ -27,7 +27,6 @@ from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
 from tao_sdk.platforms.logs import LogStream, in_pieces
-from tao_sdk.platforms.refresh import Refresher
 from tao_sdk.platforms.request import Option, build_request
 from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
 from tao_sdk.platforms.submission import Submitter, job_ref
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
     from tao_sdk.models import Job, JobStatus
     from tao_sdk.monitor import JobMonitor
+    from tao_sdk.platforms.refresh import Refresher
 
 Row = dict[str, Any]
 _FIRST_DELAY = 0.05
@@ -98,6 +98,8 @@ class PlatformSDK(ABC):
 
     @functools.cached_property
     def _refresher(self) -> Refresher:
+        from tao_sdk.platforms.refresh import Refresher
+
         return Refresher(self.store, self.backend)
 
     @functools.cached_property

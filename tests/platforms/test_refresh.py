@@ -1,0 +1,271 @@
+"""A poll looks, and acts only where it attends; on a platform that a test dictates."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.failures import Evidence
+from tao_sdk.job_store import JobStore, NewJob
+from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import (
+    Attempt,
+    Backend,
+    CallLog,
+    JobIdentity,
+    JobRef,
+    LogChunk,
+    Observation,
+    Plan,
+    RetryLimits,
+    Submission,
+)
+from tao_sdk.platforms.evidence import RawEvidence
+from tao_sdk.platforms.refresh import Refresher
+from tao_sdk.platforms.request import JobRequest
+from tao_sdk.result_record import ResultRecord
+
+JOB = "11111111-1111-4111-8111-111111111111"
+NODE_FAILED = Observation(
+    JobState.ERROR, "Node failed", fault="infra", node="n1", attempts=(Attempt(1),)
+)
+PROGRAM_FAILED = Observation(JobState.ERROR, "Failed", 1, attempts=(Attempt(1),))
+RUNNING = Observation(JobState.RUNNING)
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.calls = CallLog()
+
+
+class DictatedBackend(Backend):
+    """Says what a test wants, and notes what it is told to do."""
+
+    platform = "dictated"
+    retry_limits = RetryLimits(2, 0.0)
+
+    def __init__(self) -> None:
+        self.transport = Wire()
+        self.says = RUNNING
+        self.after_resubmission = Observation(JobState.PENDING, "queued again")
+        self.log: str | None = ""
+        self.acted: list[tuple[str, str]] = []
+        self.away = False
+        self.refuses_retries = False
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        return {job.job_id: self.says for job in jobs}
+
+    def advance(self, jobs: Sequence[JobRef]) -> None:
+        if self.away:
+            raise BackendUnreachableError("the daemon does not answer")
+        self.acted += [("advance", job.job_id) for job in jobs]
+
+    def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
+        if self.refuses_retries:
+            raise BackendUnreachableError("the login host does not answer")
+        self.acted.append((f"attempt {attempt.number} without {attempt.excluded}", why))
+        return self.after_resubmission
+
+    def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        if self.log is None:
+            return {}
+        return {job.job_id: RawEvidence(Evidence(exit_code=1, log_tail=self.log)) for job in jobs}
+
+    def result_records(self, job: JobRef) -> list[ResultRecord]:
+        return []
+
+    # -- not called here
+
+    def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
+        raise NotImplementedError
+
+    def submit(self, plan: Plan) -> Submission:
+        raise NotImplementedError
+
+    def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
+        raise NotImplementedError
+
+    def cancel(self, job: JobRef) -> None:
+        raise NotImplementedError
+
+    def read_log(
+        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        raise NotImplementedError
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        raise NotImplementedError
+
+    def check_path(self, path: str) -> bool:
+        raise NotImplementedError
+
+    def list_path(self, path: str) -> list[str]:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    with JobStore(tmp_path / "jobs.db") as opened:
+        opened.begin_submissions([NewJob(JOB, "", "train", "w", "dictated", "token", "")])
+        opened.confirm_submission(JOB, backend_job_id="77", native={})
+        yield opened
+
+
+@pytest.fixture
+def backend() -> DictatedBackend:
+    return DictatedBackend()
+
+
+def poll(store: JobStore, backend: DictatedBackend, *, attend: bool) -> dict[str, Any]:
+    refreshed = Refresher(store, backend).refresh(store.jobs_by_id([JOB]), attend=attend)
+    assert refreshed == store.jobs_by_id([JOB]), "what is returned is what was written"
+    return refreshed[JOB]
+
+
+class TestLooking:
+    @pytest.mark.parametrize(
+        "says", [RUNNING._replace(due=True), NODE_FAILED, NODE_FAILED._replace(due=True)]
+    )
+    def test_it_acts_on_nothing(
+        self, store: JobStore, backend: DictatedBackend, says: Observation
+    ) -> None:
+        backend.says = says
+        poll(store, backend, attend=False)
+        assert backend.acted == []
+
+    def test_an_end_that_calls_for_a_retry_is_not_final(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = NODE_FAILED
+        row = poll(store, backend, attend=False)
+        assert row["status"] == "Pending"
+        assert "Node failed (infra; retry 1 of 2)" in row["message"]
+        assert "tao-sdk watch" in row["message"]
+
+    def test_what_a_looker_left_is_cleaned_up_later(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = Observation(JobState.COMPLETE, due=True)
+        row = poll(store, backend, attend=False)
+        assert (row["status"], row["cleanup_due"]) == ("Complete", 1)
+        Refresher(store, backend).clean_up()
+        assert backend.acted == [("advance", JOB)]
+        assert store.jobs_to_clean("dictated") == []
+
+
+class TestAttending:
+    def test_what_is_due_is_advanced(self, store: JobStore, backend: DictatedBackend) -> None:
+        backend.says = RUNNING._replace(due=True)
+        poll(store, backend, attend=True)
+        assert backend.acted == [("advance", JOB)]
+
+    def test_an_end_is_cleaned_up_in_the_same_poll(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = Observation(JobState.COMPLETE, due=True)
+        row = poll(store, backend, attend=True)
+        assert (row["status"], row["cleanup_due"]) == ("Complete", 0)
+        assert backend.acted == [("advance", JOB)]
+
+    def test_a_cleanup_that_failed_is_repeated(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says, backend.away = Observation(JobState.COMPLETE, due=True), True
+        assert poll(store, backend, attend=True)["cleanup_due"] == 1
+        backend.away = False
+        assert poll(store, backend, attend=True)["cleanup_due"] == 0
+
+    def test_a_job_is_submitted_again(self, store: JobStore, backend: DictatedBackend) -> None:
+        backend.says = NODE_FAILED
+        row = poll(store, backend, attend=True)
+        assert (row["status"], row["message"]) == ("Pending", "queued again")
+        assert backend.acted == [("attempt 2 without ('n1',)", "Node failed (infra; retry 1 of 2)")]
+        assert row["failure"] is None
+
+    def test_a_retry_that_does_not_get_through_is_repeated(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says, backend.refuses_retries = NODE_FAILED._replace(due=True), True
+        assert poll(store, backend, attend=True)["status"] == "Pending"
+        assert backend.acted == [], "its credentials are still needed"
+        backend.refuses_retries = False
+        assert poll(store, backend, attend=True)["message"] == "queued again"
+
+    def test_a_used_up_budget_ends_the_job(self, store: JobStore, backend: DictatedBackend) -> None:
+        attempts = (Attempt(1), Attempt(2, "infra"), Attempt(3, "infra"))
+        backend.says = NODE_FAILED._replace(attempts=attempts)
+        row = poll(store, backend, attend=True)
+        assert row["status"] == "Error"
+        assert row["message"] == "Node failed; tried again 2 times after such ends (infra)"
+        assert backend.acted == []
+
+    def test_a_cancelled_job_is_not_submitted_again(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        store.request_cancel(JOB)
+        backend.says = NODE_FAILED
+        assert poll(store, backend, attend=True)["status"] == "Canceled"
+        assert backend.acted == []
+
+    def test_a_process_without_the_lease_only_looks(
+        self, store: JobStore, backend: DictatedBackend, tmp_path: Path
+    ) -> None:
+        backend.says = NODE_FAILED._replace(due=True)
+        program = (
+            "import sys; from tao_sdk.job_store import JobStore\n"
+            f"with JobStore({str(tmp_path / 'jobs.db')!r}) as store:\n"
+            "    with store.lease('attend dictated', 60) as mine:\n"
+            "        print(mine, flush=True); sys.stdin.read()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        ) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "True\n"
+            row = poll(store, backend, attend=True)
+            assert (row["status"], backend.acted) == ("Pending", [])
+            holder.communicate()
+        poll(store, backend, attend=True)
+        assert backend.acted, "the lease is free again"
+
+
+class TestDoubt:
+    def test_a_failure_whose_log_calls_for_a_retry(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = PROGRAM_FAILED
+        backend.log = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+        poll(store, backend, attend=True)
+        assert [what for what, _ in backend.acted] == ["attempt 2 without ()"]
+
+    def test_a_failure_of_the_program_is_final_and_explained(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = PROGRAM_FAILED
+        backend.log = "ModuleNotFoundError: No module named 'x'"
+        row = poll(store, backend, attend=True)
+        assert (row["status"], backend.acted) == ("Error", [])
+        assert "ERR_PROGRAM" in row["failure"]
+
+    def test_an_unread_log_leaves_the_job_open(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says, backend.log = PROGRAM_FAILED, None
+        row = poll(store, backend, attend=True)
+        assert row["status"] == "Pending"
+        assert "cannot be read" in row["poll_error"]
