@@ -35,11 +35,11 @@ from tao_sdk.errors import (
 from tao_sdk.job_states import JobState
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobIdentity, JobRef
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, planning, saving
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.api import KubeApi
-from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
@@ -261,7 +261,7 @@ class TestWordsOfTheNode:
             told = answer(f"{self.COMPLAINT}\n".encode())
             connection.sendall(told if "/log" in seen.target else listed)
 
-        reader = LogReader(server.answers(node, monkeypatch), Kept(tmp_path / "kept"))
+        reader = LogReader(server.answers(node, monkeypatch), JobFiles(tmp_path / "kept"))
         asked_for: dict[str, Any] = {"tail": None, "limit": 1000, "labelled": False}
         cursor, texts = "", []
         for is_last in (False, False, True):
@@ -325,7 +325,7 @@ def test_logs_are_kept_in_a_process_that_was_forked(
     server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that keeps them stays with the parent."""
-    kept = Kept(tmp_path / "kept")
+    kept = JobFiles(tmp_path / "kept")
     api = server.answers(says(answer({"items": []})), monkeypatch)
     saver = saving.LogSaver(api, kept)
     held = _Held()
@@ -364,12 +364,12 @@ def test_a_log_that_is_not_kept_whole_says_so(
             connection.sendall(listed if "/pods" in seen.target else answer({"items": []}))
 
     monkeypatch.setattr(saving, "_LINES", 3)
-    kept = Kept(tmp_path / "kept")
+    kept = JobFiles(tmp_path / "kept")
     saver = saving.LogSaver(server.answers(node, monkeypatch), kept)
     saver.save(ended(JOB_ID), "")
-    eventually(lambda: kept.logs(JOB_ID))
+    eventually(lambda: kept.named(JOB_ID, ".log"))
     saver.close()
-    [text] = [path.read_text() for path in kept.logs(JOB_ID).values()]
+    [text] = [path.read_text() for path in kept.named(JOB_ID, ".log").values()]
     assert text.startswith(written)
     assert ("its last 3 lines" not in text) == is_all
     assert server.server is not None

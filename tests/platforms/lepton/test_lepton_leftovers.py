@@ -15,12 +15,12 @@ from lepton_lab import LeptonLab
 
 from lab.lepton import LeptonServer
 from tao_sdk.errors import BackendUnreachableError, TaoError
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.lepton import LeptonSDK, aftermath, naming
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.api import LeptonApi
-from tao_sdk.platforms.lepton.kept import Kept
 
 LONG = 60.0
 CANARIES = {
@@ -80,7 +80,7 @@ class TestOnce:
 
 class TestSweep:
     def sweep(self, lab: LeptonLab, **keywords: Any) -> None:
-        kept = Kept(lab.folder / "state.lepton")
+        kept = JobFiles(lab.folder / "state.lepton")
         aftermath.sweep(LeptonApi(WorkspaceAccess.find()), kept, **keywords)
 
     def test_secrets_of_ended_jobs_go_and_others_stay(
@@ -129,7 +129,7 @@ class TestSweep:
 
     def test_secrets_that_came_late_go_at_once(self, lab: LeptonLab, played: LeptonServer) -> None:
         job_id = "0f3a9f6e-3f0a-4b44-9b6e-1c2d3e4f5a6b"
-        Kept(lab.folder / "state.lepton").mark_unwanted(job_id)
+        JobFiles(lab.folder / "state.lepton").mark(job_id, naming.UNWANTED)
         secret = naming.SecretName(job_id.replace("-", ""), int(time.time()), "TOKEN")
         played.state.secrets[str(secret)] = "x"
         self.sweep(lab)

@@ -30,14 +30,14 @@ from tao_sdk.platforms.brev.answers import Instance
 from tao_sdk.platforms.brev.choosing import best_offer
 from tao_sdk.platforms.brev.cli import BrevCli, NotLoggedInError
 from tao_sdk.platforms.brev.instances import Instances, Listener
-from tao_sdk.platforms.brev.kept import Kept
 from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
 from tao_sdk.platforms.brev.options import OPTIONS
-from tao_sdk.platforms.brev.states import Answer, judge, parse_answer
+from tao_sdk.platforms.brev.states import Answer, End, judge, parse_answer
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
@@ -65,7 +65,7 @@ class BrevBackend(Backend):
     def __init__(self, folder: Path, listener: Listener) -> None:
         """`folder` is for what is kept beside the store."""
         self.transport = BrevCli(folder)
-        self.kept = Kept(folder / "kept")
+        self.kept = OutcomeFiles(folder / "kept", End, outcome_name="end.json", log_name="log")
         self.instances = Instances(self.transport, Ledger(folder / "instances"), listener)
         self._outgoing = folder / "outgoing"
         self._launcher = Launcher(self.instances, self.machine)
@@ -139,7 +139,7 @@ class BrevBackend(Backend):
     def _observe_on(
         self, name: str, jobs: Sequence[JobRef], instance: Instance | None
     ) -> dict[str, Observation]:
-        kept = {job.job_id: end for job in jobs if (end := self.kept.end(job.job_id))}
+        kept = {job.job_id: end for job in jobs if (end := self.kept.outcome(job.job_id))}
         observed = {job_id: end.observation for job_id, end in kept.items()}
         rest = [job for job in jobs if job.job_id not in kept]
         answer = None
@@ -196,7 +196,7 @@ class BrevBackend(Backend):
 
     def cancel(self, job: JobRef) -> None:
         name = job.native["instance"]
-        if self.kept.end(job.job_id) is not None or not self.is_running(name):
+        if self.kept.outcome(job.job_id) is not None or not self.is_running(name):
             return
         self.machine(name).run("cancel", {"job_id": job.job_id})
 
@@ -204,7 +204,7 @@ class BrevBackend(Backend):
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
         start = parse_cursor(cursor)
-        if self.kept.end(job.job_id) is not None:
+        if self.kept.outcome(job.job_id) is not None:
             return read_file(self.kept.log(job.job_id), start, tail, limit, flush=flush)
         name = job.native["instance"]
         if why := self.why_silent(name, "its log was not brought here"):
@@ -221,7 +221,7 @@ class BrevBackend(Backend):
         found = {}
         asked = []
         for job in jobs:
-            if end := self.kept.end(job.job_id):
+            if end := self.kept.outcome(job.job_id):
                 found[job.job_id] = RawEvidence(end.evidence)
             else:
                 asked.append(job)

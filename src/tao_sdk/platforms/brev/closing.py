@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef
@@ -13,11 +12,9 @@ from tao_sdk.platforms.brev.ledger import KEPT, Entry
 from tao_sdk.platforms.brev.machine import Machine
 from tao_sdk.platforms.brev.states import End, with_log
 from tao_sdk.platforms.bucket_results import records_in_bucket
+from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.remote.framing import table
 from tao_sdk.runner.deliver import DELIVERY_FAILED
-
-if TYPE_CHECKING:
-    from tao_sdk.platforms.brev.kept import Kept
 
 _EVIDENCE_AT_ONCE = 50
 # How long the end of a job is not told because its instance could not be deleted yet: whoever
@@ -44,9 +41,9 @@ def ends_of(machine: Machine, jobs: Sequence[JobRef]) -> dict[str, End]:
     return ends
 
 
-def save(kept: Kept, machine: Machine, jobs: Sequence[JobRef]) -> None:
+def save(kept: OutcomeFiles[End], machine: Machine, jobs: Sequence[JobRef]) -> None:
     """Bring here what would go with the instance: how jobs ended, and their logs."""
-    missing = [job for job in jobs if kept.end(job.job_id) is None]
+    missing = [job for job in jobs if kept.outcome(job.job_id) is None]
     ends = ends_of(machine, missing) if missing else {}
     for job_id, end in ends.items():
         kept.keep(job_id, end, _whole_log(machine, job_id))
@@ -62,11 +59,11 @@ def _whole_log(machine: Machine, job_id: str) -> Iterator[bytes]:
                 yield from iter(answer.read, b"")
 
 
-def held_results(jobs: Iterable[JobRef], kept: Kept) -> dict[str, str]:
+def held_results(jobs: Iterable[JobRef], kept: OutcomeFiles[End]) -> dict[str, str]:
     """Jobs whose results are on the instance and nowhere else: why."""
     held = {}
     for job in jobs:
-        end = kept.end(job.job_id)
+        end = kept.outcome(job.job_id)
         if end is None or not end.started_at:
             continue  # it never ran
         if job.native["results"]:

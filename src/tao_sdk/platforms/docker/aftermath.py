@@ -9,14 +9,14 @@ from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
+from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.host import DockerHost
-from tao_sdk.platforms.docker.kept import Kept, Outcome
 from tao_sdk.platforms.docker.launch import job_name, queued_name
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.placeholders import remove
-from tao_sdk.platforms.docker.states import Container
+from tao_sdk.platforms.docker.states import Container, Outcome
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.result_record import ResultRecord, record_name
@@ -30,7 +30,11 @@ class Aftermath:
     """Ended jobs of one daemon, their containers there or not."""
 
     def __init__(
-        self, transport: DockerTransport, host: DockerHost, logs: LogReader, kept: Kept
+        self,
+        transport: DockerTransport,
+        host: DockerHost,
+        logs: LogReader,
+        kept: OutcomeFiles[Outcome],
     ) -> None:
         self._transport = transport
         self._host = host

@@ -32,6 +32,7 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config, gpus, images, leftovers, planning, users
@@ -40,7 +41,6 @@ from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.events import EventPauses
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Identity
-from tao_sdk.platforms.docker.kept import Kept
 from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.leases import Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.logs import LogReader
@@ -49,7 +49,7 @@ from tao_sdk.platforms.docker.observer import Observer
 from tao_sdk.platforms.docker.options import OPTIONS
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.queue import GpuQueue
-from tao_sdk.platforms.docker.states import Census
+from tao_sdk.platforms.docker.states import Census, Outcome
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.request import JobRequest
@@ -75,7 +75,7 @@ class DockerBackend(Backend):
     def __init__(self, endpoint: Endpoint, kept: Path, on_pull: images.Listener) -> None:
         self.transport = DockerTransport(endpoint)
         self.host = DockerHost(self.transport)
-        self._kept = Kept(kept)
+        self._kept = OutcomeFiles(kept, Outcome, outcome_name="outcome.json", log_name="log.frames")
         self._on_pull = on_pull
         lease_folder = settings.get("TAO_GPU_LEASE_DIR") if endpoint.local else None
         self._leases = DaemonLeases(self.transport, self._census, lease_folder)
@@ -274,12 +274,12 @@ class DockerBackend(Backend):
         return EventPauses(self.transport, job_ids, self.poll_seconds)
 
     def cancel(self, job: JobRef) -> None:
-        self._kept.mark_canceled(job.job_id)
+        self._kept.mark(job.job_id, CANCELED)
         try:
             with self._asking():
                 self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
             raise
 
     def _cancel(self, job: JobRef) -> None:
@@ -291,13 +291,13 @@ class DockerBackend(Backend):
             if not error.missing:
                 raise
             if self._kept.outcome(job.job_id) is not None:
-                self._kept.unmark_canceled(job.job_id)
+                self._kept.unmark(job.job_id, CANCELED)
             else:
                 self._require_here(job)
             return
         state = found["State"]["Status"]
         if state in ("exited", "dead"):
-            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
             return
         if state == "created" and self._launcher.withdraw(name):
             return

@@ -14,15 +14,15 @@ from tao_sdk.errors import (
 )
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
 from tao_sdk.platforms.docker.aftermath import Aftermath
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Daemon, Identity
-from tao_sdk.platforms.docker.kept import Kept, Outcome
 from tao_sdk.platforms.docker.launch import queued_name
 from tao_sdk.platforms.docker.leases import DaemonLeases
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.queue import Failed, GpuQueue, Started
-from tao_sdk.platforms.docker.states import Census, Container, ended, interpret
+from tao_sdk.platforms.docker.states import Census, Container, Outcome, ended, interpret
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 
@@ -38,7 +38,7 @@ class Observer:
         leases: DaemonLeases,
         queue: GpuQueue,
         aftermath: Aftermath,
-        kept: Kept,
+        kept: OutcomeFiles[Outcome],
     ) -> None:
         self._transport = transport
         self._census = census
@@ -90,7 +90,7 @@ class Observer:
 
     def _observe(self, job: JobRef, census: Census, daemon: Callable[[], Daemon]) -> Observation:
         container = census.jobs.get(job.job_id)
-        canceled = self._kept.is_canceled(job.job_id)
+        canceled = self._kept.is_marked(job.job_id, CANCELED)
         why_it_stays = ""
         if container is not None and container.ended:
             self.release(job.job_id, census)
@@ -147,7 +147,7 @@ class Observer:
             )
         if isinstance(outcome, Started):
             return Observation(JobState.RUNNING)
-        if isinstance(outcome, Failed) and not self._kept.is_canceled(waiting.job_id):
+        if isinstance(outcome, Failed) and not self._kept.is_marked(waiting.job_id, CANCELED):
             told = f"Docker refuses the container: {outcome.reason}"
             self._kept.keep(waiting.job_id, Outcome(None, "", "", error=told), ())
             remove(self._transport, waiting.id)

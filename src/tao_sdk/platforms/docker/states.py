@@ -33,6 +33,19 @@ LIVE_STATES = frozenset({"running", "restarting", "paused"})
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """How a container ended: what the daemon knew before it was removed."""
+
+    exit_code: int | None
+    started_at: str
+    ended_at: str
+    oom_killed: bool = False
+    error: str = ""
+    log_tail: str = ""
+    """The end of the log, without the values to hide in what is kept."""
+
+
+@dataclass(frozen=True)
 class Container:
     """One line of the list."""
 

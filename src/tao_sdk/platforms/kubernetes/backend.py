@@ -28,6 +28,7 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
@@ -36,7 +37,6 @@ from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
-from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.observer import GONE, Observer
 from tao_sdk.platforms.kubernetes.options import OPTIONS
@@ -68,7 +68,7 @@ class KubernetesBackend(Backend):
     def __init__(self, access: ClusterAccess, kept: Path) -> None:
         self.transport = KubeApi(access)
         self.cluster = Cluster(self.transport)
-        self._kept = Kept(kept)
+        self._kept = JobFiles(kept)
         self._saver = LogSaver(KubeApi(access), self._kept)
         self._guard = planning.Guard(self.transport, self.cluster)
         self._submitting = Submitting(self.transport)
@@ -171,12 +171,12 @@ class KubernetesBackend(Backend):
         return WatchPauses(self.transport, job_ids, lambda: namespaces, self.poll_seconds)
 
     def cancel(self, job: JobRef) -> None:
-        self._kept.mark_canceled(job.job_id)
+        self._kept.mark(job.job_id, CANCELED)
         try:
             with self._asking():
                 self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
             raise
 
     def _cancel(self, job: JobRef) -> None:
@@ -186,7 +186,7 @@ class KubernetesBackend(Backend):
             self._require_here(job)
             return
         if has_ended(found):
-            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
             return
         if found["metadata"].get("deletionTimestamp"):
             return
@@ -358,7 +358,8 @@ class KubernetesBackend(Backend):
         """The nodes that have its results in a folder of theirs, as far as that is known."""
         if not looking.is_on_nodes(job):
             return []
-        known = self._kept.nodes(job.job_id)
+        path = self._kept.path(job.job_id, naming.NODES_FILE)
+        known = path.read_text(encoding="utf-8").split() if path.exists() else []
         return known or sorted({node_of(pod) for pod in self._pods(job)} - {""})
 
     def _pods(self, job: JobRef) -> list[Mapping[str, Any]]:

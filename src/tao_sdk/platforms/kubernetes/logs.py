@@ -14,9 +14,9 @@ from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
-from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.log_lines import (
     START,
     Place,
@@ -85,7 +85,7 @@ class LogSource:
 class LogReader:
     """The logs of one cluster's jobs."""
 
-    def __init__(self, api: KubeApi, kept: Kept) -> None:
+    def __init__(self, api: KubeApi, kept: JobFiles) -> None:
         self._api = api
         self._kept = kept
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class LogReader:
     def sources(self, namespace: str, job_id: str, uid: str) -> list[LogSource]:
         """The logs that there are, by rank."""
         name = naming.job_name(job_id)
-        kept = self._kept.logs(job_id)
+        kept = self._kept.named(job_id, naming.LOG_SUFFIX)
         try:
             listed = self._api.list_all(
                 naming.core_path(namespace, "pods"),

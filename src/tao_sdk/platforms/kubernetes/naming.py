@@ -36,6 +36,11 @@ FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 CONTAINER = "tao"
 GPU = "nvidia.com/gpu"
 
+LOG_SUFFIX = ".log"
+"""The kept log of a pod is called after the pod."""
+NODES_FILE = "nodes"
+"""Keeps where the pods of a job were."""
+
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63
 ALL = f"{LABEL}=true"

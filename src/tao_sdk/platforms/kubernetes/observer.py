@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.kubernetes import binary, naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.binary import Object
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.following import TELLING, Following
-from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.saving import LogSaver
 from tao_sdk.platforms.kubernetes.states import (
     are_its_pods,
@@ -62,7 +62,7 @@ class Look(NamedTuple):
 class Observer:
     """Looks at the jobs of one cluster."""
 
-    def __init__(self, api: KubeApi, cluster: Cluster, kept: Kept, saver: LogSaver) -> None:
+    def __init__(self, api: KubeApi, cluster: Cluster, kept: JobFiles, saver: LogSaver) -> None:
         self._api = api
         self._cluster = cluster
         self._kept = kept
@@ -91,7 +91,7 @@ class Observer:
                 seen |= {job.job_id: Observation(None, unreachable=told) for job in some}
                 continue
             # After the look: whoever cancels says so before the Job hears of it.
-            canceled = self._kept.canceled(job.job_id for job in some)
+            canceled = self._kept.marked((job.job_id for job in some), CANCELED)
             seen |= {
                 job.job_id: self._judge(job, look, is_here, canceled=job.job_id in canceled)
                 for job in some

@@ -16,9 +16,9 @@ from typing import Any
 
 from tao_sdk.errors import TaoError
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import KubeApi
-from tao_sdk.platforms.kubernetes.kept import Kept
 from tao_sdk.platforms.kubernetes.leftovers import sweep
 from tao_sdk.platforms.kubernetes.looking import is_on_nodes
 from tao_sdk.platforms.kubernetes.pods import has_begun, name_of, node_of
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 30.0
 class LogSaver:
     """Brings logs of one cluster to the folder of one store, in threads of its own."""
 
-    def __init__(self, api: KubeApi, kept: Kept) -> None:
+    def __init__(self, api: KubeApi, kept: JobFiles) -> None:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
@@ -105,12 +105,15 @@ class LogSaver:
         listed = self._api.list_all(naming.core_path(namespace, "pods"), labelSelector=selector)
         self._keep_nodes(job, listed.items)
         for pod in listed.items:
-            if has_begun(pod) and name_of(pod) not in self._kept.logs(job.job_id):
+            if has_begun(pod) and name_of(pod) not in self._kept.named(
+                job.job_id, naming.LOG_SUFFIX
+            ):
                 self._keep(namespace, job.job_id, name_of(pod), follow=False)
 
     def _keep_nodes(self, job: JobRef, pods: Sequence[Mapping[str, Any]]) -> None:
-        if is_on_nodes(job):
-            self._kept.keep_nodes(job.job_id, map(node_of, pods))
+        # What they wrote to a folder of the node is there.
+        if is_on_nodes(job) and (known := sorted({node_of(pod) for pod in pods} - {""})):
+            self._kept.write(job.job_id, naming.NODES_FILE, ["\n".join(known).encode()])
 
     def _copy(self, namespace: str, job_id: str, pod: str, *, follow: bool) -> None:
         try:
@@ -126,7 +129,7 @@ class LogSaver:
         patience = None if follow else _PATIENCE_SECONDS
         with ExitStack() as opened:
             pieces = opened.enter_context(self._api.stream(path, patience=patience, **query))
-            self._kept.keep_log(job_id, pod, _as_they_come(pieces))
+            self._kept.write(job_id, f"{pod}{naming.LOG_SUFFIX}", _as_they_come(pieces))
 
 
 def _as_they_come(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError, TaoError
+from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import LeptonApi
-from tao_sdk.platforms.lepton.kept import Kept
 from tao_sdk.platforms.lepton.states import has_ended, is_stopped
 
 _log = logging.getLogger("tao_sdk.lepton")
@@ -37,7 +37,7 @@ class _Task(NamedTuple):
 class Aftermath:
     """Cleans up in one workspace, in a thread of its own."""
 
-    def __init__(self, api: LeptonApi, kept: Kept) -> None:
+    def __init__(self, api: LeptonApi, kept: JobFiles) -> None:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
@@ -118,7 +118,7 @@ class Aftermath:
             sweep(self._api, self._kept)
 
 
-def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> None:
+def sweep(api: LeptonApi, kept: JobFiles, abandoned: float = ABANDONED_SECONDS) -> None:
     """Remove secrets that no job can want any more, and jobs that we stopped."""
     parsed = [naming.parse_secret(str(one.get("name"))) for one in api.get_list(naming.SECRETS)]
     secrets = [one for one in parsed if one is not None]
@@ -127,7 +127,7 @@ def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> N
         jobs |= {naming.job_id_in(job).replace("-", ""): job for job in page}
     for secret in secrets:
         job = jobs.get(secret.job)
-        if kept.is_unwanted(secret.job_id):
+        if kept.is_marked(secret.job_id, naming.UNWANTED):
             goes = True
         elif job is not None:
             goes = _is_over(job, kept)
@@ -137,13 +137,17 @@ def sweep(api: LeptonApi, kept: Kept, abandoned: float = ABANDONED_SECONDS) -> N
             api.delete(naming.below(naming.SECRETS, str(secret)))
     for job in jobs.values():
         job_id = naming.job_id_in(job)
-        if kept.is_unwanted(job_id) or (is_stopped(job) and kept.is_canceled(job_id)):
+        if kept.is_marked(job_id, naming.UNWANTED) or (
+            is_stopped(job) and kept.is_marked(job_id, CANCELED)
+        ):
             api.delete(naming.below(naming.JOBS, naming.id_of(job)))
 
 
-def _is_over(job: Mapping[str, Any], kept: Kept) -> bool:
+def _is_over(job: Mapping[str, Any], kept: JobFiles) -> bool:
     """Has it ended so that nobody can start it again?"""
-    return has_ended(job) and (not is_stopped(job) or kept.is_canceled(naming.job_id_in(job)))
+    return has_ended(job) and (
+        not is_stopped(job) or kept.is_marked(naming.job_id_in(job), CANCELED)
+    )
 
 
 def _is_nowhere(api: LeptonApi, secret: naming.SecretName) -> bool:

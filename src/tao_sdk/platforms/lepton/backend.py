@@ -23,6 +23,7 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.lepton import looking, naming, payload, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
@@ -31,7 +32,6 @@ from tao_sdk.platforms.lepton.answers import UnauthorizedError
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.evidence import Witness
 from tao_sdk.platforms.lepton.history import History
-from tao_sdk.platforms.lepton.kept import Kept
 from tao_sdk.platforms.lepton.log_lines import NOWHERE
 from tao_sdk.platforms.lepton.logs import LogReader
 from tao_sdk.platforms.lepton.observer import Observer
@@ -59,7 +59,7 @@ class LeptonBackend(Backend):
     def __init__(self, access: WorkspaceAccess, kept: Path) -> None:
         self.transport = LeptonApi(access)
         self.workspace = Workspace(self.transport)
-        self._kept = Kept(kept)
+        self._kept = JobFiles(kept)
         self._submitting = Submitting(self.transport, self._kept)
         self._aftermath = Aftermath(LeptonApi(access), self._kept)
         history = History(self.transport)
@@ -155,12 +155,12 @@ class LeptonBackend(Backend):
             return self._observer.observe(jobs)
 
     def cancel(self, job: JobRef) -> None:
-        self._kept.mark_canceled(job.job_id)
+        self._kept.mark(job.job_id, CANCELED)
         try:
             with self._asking():
                 self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark_canceled(job.job_id)  # the job did not hear of it
+            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
             raise
 
     def _cancel(self, job: JobRef) -> None:
@@ -169,7 +169,7 @@ class LeptonBackend(Backend):
         if found is None or is_stopped(found):
             return
         if has_ended(found):
-            self._kept.unmark_canceled(job.job_id)  # it had ended by itself
+            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
             return
         try:
             path = naming.below(naming.JOBS, job.native["id"])

@@ -31,6 +31,11 @@ GROUPS = "/dedicated-node-groups"
 SHAPES = "/shapes"
 LOGS = "/logs"
 
+FENCED = "fenced"
+"""Marks a job whose secrets were taken away, so that it cannot start any more."""
+UNWANTED = "unwanted"
+"""Marks a job that was declared never submitted: it is removed should it turn up after all."""
+
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63
 _SECRET = re.compile(r"TAO_([0-9a-f]{32})_([0-9a-f]{8})_(\w+)", re.ASCII)

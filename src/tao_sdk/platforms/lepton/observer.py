@@ -10,10 +10,10 @@ from typing import Any
 from tao_sdk.errors import BackendUnreachableError, CredentialError, TaoError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.aftermath import Aftermath
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
-from tao_sdk.platforms.lepton.kept import Kept
 from tao_sdk.platforms.lepton.records import Records, has_just_ended
 from tao_sdk.platforms.lepton.states import has_ended, interpret, is_stopped
 from tao_sdk.platforms.lepton.submitting import EVERYWHERE
@@ -38,7 +38,7 @@ class Observer:
         self,
         api: LeptonApi,
         workspace: Workspace,
-        kept: Kept,
+        kept: JobFiles,
         aftermath: Aftermath,
         records: Records,
     ) -> None:
@@ -127,7 +127,7 @@ class Observer:
                 job_id = wanted.get(naming.id_of(job))
                 if job_id is not None:
                     found[job_id] = job
-                elif self._kept.is_unwanted(naming.job_id_in(job)):
+                elif self._kept.is_marked(naming.job_id_in(job), naming.UNWANTED):
                     self._aftermath.remove(naming.id_of(job))
             if len(found) == len(wanted):
                 break
@@ -142,7 +142,7 @@ class Observer:
         return ""
 
     def _judge(self, job: JobRef, found: Job | None, doubt: str) -> Observation:
-        canceled = self._kept.is_canceled(job.job_id)
+        canceled = self._kept.is_marked(job.job_id, CANCELED)
         if found is None:
             if doubt:
                 return Observation(None, unreachable=doubt)

@@ -31,9 +31,9 @@ from typing import Any
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, TaoError
 from tao_sdk.platforms.backend import JobIdentity, JobRef
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
-from tao_sdk.platforms.lepton.kept import Kept
 from tao_sdk.platforms.lepton.payload import Objects
 from tao_sdk.platforms.lepton.states import has_begun
 from tao_sdk.secrets import Secret
@@ -50,7 +50,7 @@ _REGISTRY = "https://nvcr.io"
 class Submitting:
     """Jobs of one workspace, on their way to it."""
 
-    def __init__(self, api: LeptonApi, kept: Kept) -> None:
+    def __init__(self, api: LeptonApi, kept: JobFiles) -> None:
         self._api = api
         self._kept = kept
 
@@ -126,17 +126,19 @@ class Submitting:
         found = self._look_for(jobs, min(window, sent + window - time.time()))
         # Also one that somebody has kept from starting, and was killed before saying so.
         doubtful = [
-            job for job in jobs if job.job_id not in found or self._kept.is_fenced(job.job_id)
+            job
+            for job in jobs
+            if job.job_id not in found or self._kept.is_marked(job.job_id, naming.FENCED)
         ]
         for job in doubtful:
-            self._kept.mark_fenced(job.job_id)
+            self._kept.mark(job.job_id, naming.FENCED)
             self.remove_secrets(job.native["secrets"])
         found |= self._look_for(doubtful, window, has_begun)
         settled: dict[str, dict[str, Any] | None] = {**found}
         for job in doubtful:
             there = found.get(job.job_id)
             if there is None or not has_begun(there):
-                self._kept.mark_unwanted(job.job_id)
+                self._kept.mark(job.job_id, naming.UNWANTED)
                 settled[job.job_id] = None
                 if there is not None:
                     self.remove_job(naming.id_of(there))

@@ -1,0 +1,126 @@
+"""What a platform keeps of its jobs beside the store: marks, logs, and how they ended.
+
+One folder per store, one in it per job. Files are private, and whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tao_sdk.atomic_files import write_private_json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Outcome = TypeVar("_Outcome", bound="DataclassInstance")
+
+CANCELED = "canceled"
+
+
+class JobFiles:
+    """The folder of one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, job_id: str, name: str) -> Path:
+        return self._folder / job_id / name
+
+    def mark(self, job_id: str, name: str) -> None:
+        """Keep one bit: an empty file of this name."""
+        self._make(job_id)
+        self.path(job_id, name).touch(mode=0o600)
+
+    def unmark(self, job_id: str, name: str) -> None:
+        self.path(job_id, name).unlink(missing_ok=True)
+
+    def is_marked(self, job_id: str, name: str) -> bool:
+        return bool(job_id) and self.path(job_id, name).exists()
+
+    def marked(self, job_ids: Iterable[str], name: str) -> set[str]:
+        """Those of many jobs that are marked, by one look: of most jobs nothing is kept."""
+        try:
+            with os.scandir(self._folder) as entries:
+                kept = {entry.name for entry in entries}
+        except FileNotFoundError:
+            return set()
+        return {job_id for job_id in kept.intersection(job_ids) if self.is_marked(job_id, name)}
+
+    def named(self, job_id: str, suffix: str) -> dict[str, Path]:
+        """The kept files with this suffix, by their name without it."""
+        return {path.stem: path for path in sorted((self._folder / job_id).glob(f"*{suffix}"))}
+
+    def write(
+        self,
+        job_id: str,
+        name: str,
+        pieces: Iterable[bytes],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Keep a file as it comes; True if it is there then.
+
+        Several watchers, threads of one process among them, may do so at once: each has a draft
+        of its own, which takes the name if the file is still wanted then.
+        """
+        self._make(job_id)
+        path = self.path(job_id, name)
+        descriptor, drafted = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        draft = Path(drafted)
+        try:
+            with open(descriptor, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            if wanted := is_wanted():
+                draft.replace(path)
+            return wanted
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def remove(self, job_id: str) -> None:
+        """Remove everything that is kept of a job."""
+        if (self._folder / job_id).exists():
+            shutil.rmtree(self._folder / job_id)
+
+    def _make(self, job_id: str) -> None:
+        (self._folder / job_id).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+class OutcomeFiles(JobFiles, Generic[_Outcome]):
+    """Job files with the log and the outcome of jobs that their platform has forgotten."""
+
+    def __init__(
+        self, folder: Path, outcome: type[_Outcome], *, outcome_name: str, log_name: str
+    ) -> None:
+        super().__init__(folder)
+        self._outcome = outcome
+        self._outcome_name = outcome_name
+        self._log_name = log_name
+
+    def log(self, job_id: str) -> Path:
+        return self.path(job_id, self._log_name)
+
+    def keep(self, job_id: str, outcome: _Outcome, log: Iterable[bytes]) -> None:
+        """Keep log and outcome, the outcome last: it says that both are whole.
+
+        The outcome that was kept first stays.
+        """
+        if self.write(job_id, self._log_name, log, lambda: self.outcome(job_id) is None):
+            write_private_json(self.path(job_id, self._outcome_name), asdict(outcome))
+
+    def outcome(self, job_id: str) -> _Outcome | None:
+        """How the job ended; None where that is not kept."""
+        try:
+            text = self.path(job_id, self._outcome_name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        fields: Mapping[str, object] = json.loads(text)
+        return self._outcome(**fields)
