@@ -303,6 +303,11 @@ _TABLE = (
         "set where the platform signals every process of a job, not only the first",
         injected=True,
     ),
+    Setting(
+        "TAO_LEASED_GPUS",
+        "the lease of a local job's GPUs, which local jobs that it starts use as well",
+        injected=True,
+    ),
     Setting("CUDA_VISIBLE_DEVICES", "the GPUs leased to the job, or empty", injected=True),
     Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID: GPUs are numbered as nvidia-smi does", injected=True),
     Setting("WORLD_SIZE", "number of nodes (the meaning TAO containers give it)", injected=True),

@@ -10,7 +10,7 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.platforms.gpus.discovery import can_tell
-from tao_sdk.platforms.gpus.leases import look_for_free
+from tao_sdk.platforms.gpus.leases import OuterLease, look_for_free
 from tao_sdk.preflight.checks import Check, Task, skipped
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import gpu_checks, occupancy
@@ -58,4 +58,6 @@ def _gpu_part(request: PreflightRequest) -> Iterator[Check]:
     if seen:
         keys = [gpu.key for gpu in seen]
         free = look_for_free(Path(settings.get("TAO_GPU_LEASE_DIR")), keys)
-        yield occupancy(request, seen, set(keys) - set(free))
+        outer = OuterLease.parse(settings.lookup("TAO_LEASED_GPUS"))
+        mine = outer.keys if outer else ()
+        yield occupancy(request, seen, set(keys).difference(free, mine))

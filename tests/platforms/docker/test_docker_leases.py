@@ -275,7 +275,7 @@ class TestLocksOfTheMachine:
         held = machine.try_take(["a"], 1, None)
         ticket = machine.join_queue("waiting", ["a", "b"])
         again = machine.retake(["a", "b"])
-        assert list(again) == ["b"]
+        assert {"a", "b"} & set(again) == {"b"}
         assert machine.retake(["a", "b"]) == {}
         release({**held, **again})
         ticket.close()

@@ -414,6 +414,22 @@ class TestGpus:
         assert holder.cancel()
         assert waiting.wait(timeout=LONG).status == "Complete"
 
+    def test_two_jobs_share_a_gpu(self, sdk: LocalSDK) -> None:
+        half = {"gpu_ids": [2], "gpu_fraction": 0.5}
+        holders = [sdk.create_job(command=self.SHOW + "sleep 600", **half) for _ in range(2)]
+        assert [self.gpus_seen(sdk, job) for job in holders] == ["2", "2"]
+        third = sdk.create_job(command=self.SHOW, **half)
+        whole = sdk.create_job(command=self.SHOW, gpu_ids=[2])
+        expected = "waiting for 0.5 of each of 1 of 1 GPUs, 0 free, position 1 in the queue"
+        eventually(lambda: sdk.get_job_status(third.id).message == expected)
+        eventually(lambda: "position 2" in sdk.get_job_status(whole.id).message)
+        assert holders[0].cancel()
+        assert third.wait(timeout=LONG).status == "Complete"
+        assert sdk.get_job_status(whole.id).status == "Pending", "half of its GPU is in use"
+        assert holders[1].cancel()
+        assert whole.wait(timeout=LONG).status == "Complete"
+        assert "(0.5 of each)" in sdk.plan(command="true", **half).render()
+
     def test_refusal(self, sdk: LocalSDK) -> None:
         holder = sdk.create_job(command="sleep 600", gpu_count=3)
         eventually(running(sdk, holder))
@@ -435,6 +451,10 @@ class TestGpus:
             ({"gpu_ids": [7]}, CapacityError, "no GPU 7"),
             ({"gpu_ids": [0, 0]}, ValidationError, "twice"),
             ({"gpu_ids": [0, 1], "gpu_count": 3}, ValidationError, "make them agree"),
+            ({"gpu_fraction": 0}, ValidationError, "gpu_fraction: expected a number above 0"),
+            ({"gpu_fraction": 1.5}, ValidationError, "at most 1, got 1.5"),
+            ({"gpu_fraction": float("nan")}, ValidationError, "gpu_fraction"),
+            ({"gpu_fraction": "half"}, ValidationError, "gpu_fraction"),
             ({"when_busy": "maybe"}, ValidationError, "wait, refuse"),
             ({"gpu_ids": ["0", "pretended-0"]}, ValidationError, "same GPU twice"),
             ({"gpu_count": -1, "num_nodes": 5}, CapacityError, "all GPUs for each of 5 nodes"),

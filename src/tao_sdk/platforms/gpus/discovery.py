@@ -66,14 +66,20 @@ def restrict(gpus: list[Gpu], visible: str) -> list[Gpu]:
     return [gpu for name in wanted for gpu in gpus if name == gpu.index or gpu.key == name]
 
 
-def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int) -> list[Gpu]:
+def choose(
+    gpus: list[Gpu],
+    gpu_count: int,
+    gpu_ids: tuple[str, ...],
+    nodes: int,
+    place: str = "this machine",
+) -> list[Gpu]:
     """The GPUs from which this job may take its own; raises when it can never run here."""
     if gpu_ids:
         by_name = {name: gpu for gpu in gpus for name in (gpu.index, gpu.key)}
         unknown = [name for name in gpu_ids if name not in by_name]
         if unknown:
             raise CapacityError(
-                f"gpu_ids: this machine has no GPU {', '.join(unknown)}; it has {list_of(gpus)}"
+                f"gpu_ids: {place} has no GPU {', '.join(unknown)}; it has {list_of(gpus)}"
             )
         if len(gpu_ids) % nodes:
             raise ValidationError(
@@ -87,7 +93,7 @@ def choose(gpus: list[Gpu], gpu_count: int, gpu_ids: tuple[str, ...], nodes: int
         hint = "gpu_count=0 runs without" if not gpus else f"at most {len(gpus)} can be asked for"
         wanted = gpu_count * nodes
         raise CapacityError(
-            f"gpu_count: {wanted} GPUs asked for, this machine has {list_of(gpus)}; {hint}"
+            f"gpu_count: {wanted} GPUs asked for, {place} has {list_of(gpus)}; {hint}"
         )
     return gpus
 

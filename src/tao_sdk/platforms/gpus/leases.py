@@ -1,10 +1,18 @@
 """GPU leases of this machine, shared by all users, processes and stores.
 
-A lease is an open lock on a file per GPU. The kernel drops it when the last process that holds it
-is gone, so no crash leaves a GPU taken; a job inherits the lock, so a killed supervisor does not
-free a GPU that the job still uses. Waiting jobs hold a ticket (again a locked file) and are served
-strictly in order: a large job is not starved by small ones. The ports on which the ranks of a job
-meet are leased in the same way.
+The files of the lease folder:
+
+* `leases.lock`: locked while a process reads or changes who holds what.
+* `gpu-<key>.lock`: one per GPU, with a shared lock for every lease of it, whole or in part.
+  Earlier versions lock it exclusively for a whole GPU, so both see each other's leases.
+* `taken/<name>`: one per lease, locked by all processes that hold it; the fraction and the keys.
+* `queue/<ticket>`: one per waiting job, locked by it; the keys. Waiting jobs are served strictly
+  in order, so that small ones do not starve a large one.
+* `port-<n>.lock`: the ports on which the ranks of a job meet, leased likewise.
+
+The kernel drops a lock with the last process that holds it, so no crash leaves a GPU taken; a job
+inherits its locks, so a killed supervisor does not free a GPU that the job still uses. A GPU is
+busy if either its own file or that of a lease says so: one of them may have been deleted.
 """
 
 from __future__ import annotations
@@ -14,13 +22,32 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _SHARED_FOLDER = 0o1777
 _SHARED_FILE = 0o666
+_LONGEST_FILE = 64 * 1024
+_ROUNDING = 1e-6
 # From the usual rendezvous port upwards, below those that the kernel gives to outgoing connections.
 _MEETING_PORTS = range(29500, 30500)
+
+
+class OuterLease(NamedTuple):
+    """What a job is told about its GPUs, for the jobs that it starts itself."""
+
+    name: str
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{','.join(self.keys)}"
+
+    @classmethod
+    def parse(cls, text: str) -> OuterLease | None:
+        """Read back `str(lease)`; None for anything else."""
+        name, _, keys = text.partition(":")
+        return cls(name, tuple(keys.split(","))) if name and keys and "/" not in name else None
 
 
 class Ticket:
@@ -44,6 +71,7 @@ class GpuLeases:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._queue = self._folder / "queue"
+        self._taken = self._folder / "taken"
         for path in (self._folder, self._queue):
             _make_shared_folder(path)
 
@@ -62,29 +90,59 @@ class GpuLeases:
         with self.exclusively():
             return self._place(keys, ticket)
 
-    def try_take(self, keys: Sequence[str], count: int, ticket: Ticket | None) -> dict[str, int]:
-        """Lease `count` of the GPUs named, all or none: {key: descriptor}, {} when it must wait."""
+    def try_take(
+        self,
+        keys: Sequence[str],
+        count: int,
+        ticket: Ticket | None,
+        fraction: float = 1.0,
+        name: str = "",
+    ) -> dict[str, int]:
+        """Lease `count` of the GPUs named, or that part of each: all or none.
+
+        Returns the descriptors to hold: by GPU key, and that of the lease's own file by `name`
+        (a random one by default). {} when it must wait.
+        """
         with self.exclusively():
             if self._place(keys, ticket) > 0:
                 return {}
-            taken = self._lock_free(keys, count)
-            if len(taken) == count:
+            taken = self._lock_free(keys, count, fraction)
+            if len(taken) < count:
+                release(taken)
+                return {}
+            return self._write_lease(taken, fraction, name)
+
+    def retake(self, keys: Sequence[str]) -> dict[str, int]:
+        """Lease those of these GPUs that are free, for a job that runs on them already.
+
+        Tickets do not count: the GPUs are in use, and only the lock was lost.
+        """
+        with self.exclusively():
+            return self._write_lease(self._lock_free(keys, len(keys), 1.0), 1.0, "")
+
+    def join(self, outer: OuterLease, keys: Sequence[str]) -> dict[str, int]:
+        """Hold GPUs of a lease together with the job that has it; {} if that lease has ended."""
+        with self.exclusively():
+            path = self._taken / outer.name
+            lines = _read_if_held(path)
+            if lines is None or not set(keys) <= set(lines[1:]):
+                return {}
+            taken = {outer.name: _open_shared(path)}
+            taken.update((key, _open_shared(self._lock_file(key))) for key in keys)
+            if all(_try_lock(descriptor, fcntl.LOCK_SH) for descriptor in taken.values()):
                 return taken
             release(taken)
             return {}
 
-    def retake(self, keys: Sequence[str]) -> dict[str, int]:
-        """Lock those of these GPUs that nobody holds, for a job that runs on them already.
-
-        Whoever waits for them is not asked: they are in use, and only the lock was lost.
-        """
+    def free(self, keys: Sequence[str], fraction: float = 1.0) -> list[str]:
+        """Which of these GPUs (or that part of which) could be leased at this moment."""
         with self.exclusively():
-            return self._lock_free(keys, len(keys))
-
-    def free(self, keys: Sequence[str]) -> list[str]:
-        """Which of these GPUs nobody holds at this moment."""
-        with self.exclusively():
-            return [key for key in keys if _is_unlocked(self._lock_file(key))]
+            used = self._used()
+            return [
+                key
+                for key in keys
+                if (_fits(used[key], fraction) if key in used else self._is_unheld(key))
+            ]
 
     def take_port(self) -> tuple[int, int]:
         """Lease a port for the ranks of a job to meet on: (port, descriptor).
@@ -100,17 +158,58 @@ class GpuLeases:
                 os.close(descriptor)
         raise OSError(f"no port from {_MEETING_PORTS[0]} to {_MEETING_PORTS[-1]} is free")
 
-    def _lock_free(self, keys: Sequence[str], at_most: int) -> dict[str, int]:
+    def _lock_free(self, keys: Sequence[str], at_most: int, fraction: float) -> dict[str, int]:
+        used = self._used()
         taken: dict[str, int] = {}
         for key in keys:
             if len(taken) == at_most:
                 break
-            descriptor = _open_shared(self._lock_file(key))
-            if _try_lock(descriptor):
+            descriptor = self._lock_gpu(key, used.get(key, 0.0), fraction)
+            if descriptor is not None:
                 taken[key] = descriptor
-            else:
-                os.close(descriptor)
         return taken
+
+    def _lock_gpu(self, key: str, used: float, fraction: float) -> int | None:
+        """A shared lock on a GPU of which `used` is leased; None when it is busy."""
+        path = self._lock_file(key)
+        try:
+            descriptor = _open_shared(path)
+        except OSError:
+            if os.path.lexists(path):
+                return None  # not a file of ours: better to wait than to share a GPU
+            raise
+        if used:
+            free = _fits(used, fraction) and _try_lock(descriptor, fcntl.LOCK_SH)
+        else:
+            # An exclusive lock shows that no other process holds any; a shared one lets the jobs
+            # in that this one may start.
+            free = _try_lock(descriptor) and _try_lock(descriptor, fcntl.LOCK_SH)
+        if free:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def _used(self) -> dict[str, float]:
+        """How much of each GPU is leased, as the files of live leases have it."""
+        used: dict[str, float] = {}
+        for _, (fraction, *keys) in _live_files(self._taken):
+            for key in keys:
+                used[key] = used.get(key, 0.0) + _parse_fraction(fraction)
+        return used
+
+    def _write_lease(self, taken: dict[str, int], fraction: float, name: str) -> dict[str, int]:
+        if not taken:
+            return {}
+        _make_shared_folder(self._taken)
+        name = name or os.urandom(16).hex()
+        descriptor = _open_shared(self._taken / name)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, "\n".join([str(fraction), *taken]).encode())
+        return {**taken, name: descriptor}
+
+    def _is_unheld(self, key: str) -> bool:
+        return _is_unlocked(self._lock_file(key))
 
     def _lock_file(self, key: str) -> Path:
         return self._folder / f"gpu-{key.replace('/', '_')}.lock"
@@ -118,15 +217,10 @@ class GpuLeases:
     def _place(self, keys: Sequence[str], ticket: Ticket | None) -> int:
         wanted = set(keys)
         before = 0
-        for path in sorted(self._queue.iterdir()):
-            if ticket is not None and path.name == ticket.name:
+        for name, waiting_for in _live_files(self._queue):
+            if ticket is not None and name == ticket.name:
                 break
-            waiting_for = _read_if_held(path)
-            if waiting_for is None:
-                # Its owner died. What cannot be removed (another user's) just does not count.
-                with contextlib.suppress(PermissionError, IsADirectoryError):
-                    path.unlink(missing_ok=True)
-            elif wanted & waiting_for:
+            if wanted.intersection(waiting_for):
                 before += 1
         return before
 
@@ -149,6 +243,11 @@ def look_for_free(folder: Path, keys: Sequence[str]) -> list[str]:
     return GpuLeases(folder).free(keys)
 
 
+def has_ended(folder: str | Path, lease: OuterLease) -> bool:
+    """Whether no process holds this lease any more; makes no folder."""
+    return not is_held(Path(folder) / "taken" / lease.name)
+
+
 def lock(descriptor: int) -> None:
     """Hold a file for as long as this process has it open."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -159,7 +258,7 @@ def is_held(path: Path) -> bool:
     return not _is_unlocked(path, os.O_RDONLY)
 
 
-def release(taken: dict[str, int]) -> None:
+def release(taken: Mapping[str, int]) -> None:
     """Give leases back (closing is enough: a lock lives as long as its last holder)."""
     for descriptor in taken.values():
         os.close(descriptor)
@@ -167,30 +266,62 @@ def release(taken: dict[str, int]) -> None:
 
 def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
     try:
-        descriptor = os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
-    except PermissionError:
-        return False  # somebody's; better to wait than to share a GPU
+    except OSError:
+        return False  # somebody's, or no file at all; better to wait than to share a GPU
     try:
-        return _try_lock(descriptor)
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _read_if_held(path: Path) -> set[str] | None:
-    """The lines of a ticket whose owner lives; None for anything else that lies there."""
+def _live_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Names and lines of the files whose owners live, by name; those of the dead are removed."""
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    for path in paths:
+        lines = _read_if_held(path)
+        if lines is not None:
+            yield path.name, lines
+            continue
+        # What cannot be removed (another user's, a folder) just does not count.
+        with contextlib.suppress(PermissionError, IsADirectoryError):
+            path.unlink(missing_ok=True)
+
+
+def _read_if_held(path: Path) -> list[str] | None:
+    """The lines of a file that a live process holds; None for anything else that lies there."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with open(descriptor, encoding="utf-8", errors="replace") as ticket:
-        return None if _try_lock(descriptor) else set(ticket.read().splitlines())
-
-
-def _try_lock(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or _try_lock(descriptor):
+            return None
+        return os.read(descriptor, _LONGEST_FILE).decode("utf-8", "replace").split("\n")
+    finally:
+        os.close(descriptor)
+
+
+def _fits(used: float, fraction: float) -> bool:
+    return used + fraction <= 1 + _ROUNDING
+
+
+def _parse_fraction(text: str) -> float:
+    """A whole GPU for what no version of ours wrote."""
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 1.0
+
+
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -216,13 +347,16 @@ def _make_shared_folder(path: Path) -> None:
 
 
 def _open_shared(path: Path) -> int:
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     # First without O_CREAT: the kernel refuses that flag for another user's file in a sticky
     # folder (fs.protected_regular), and the file usually exists.
     try:
-        return os.open(path, flags)
+        descriptor = os.open(path, flags)
     except FileNotFoundError:
         descriptor = os.open(path, flags | os.O_CREAT, _SHARED_FILE)
         with contextlib.suppress(PermissionError):  # another user was quicker; it has the mode
             os.fchmod(descriptor, _SHARED_FILE)
-        return descriptor
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a file; remove it, or set TAO_GPU_LEASE_DIR")
+    return descriptor

@@ -28,6 +28,8 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, fits_argument
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.gpus import leases
+from tao_sdk.platforms.gpus.leases import OuterLease
 from tao_sdk.platforms.local import logs
 from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
@@ -47,8 +49,21 @@ _EVIDENCE_LINES = 200
 MOST_PROCESSES = 1024
 """Nodes of a job, each of which is a process here with a log of its own."""
 
+
+def _check_fraction(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ValidationError(f"{where}: expected a number above 0, at most 1, got {value!r}")
+    return float(value)
+
+
 OPTIONS = (
     Option("gpu_ids", "exactly these GPUs, by number or UUID", check_gpu_ids, ()),
+    Option(
+        "gpu_fraction",
+        "part of each GPU that the job takes, such as 0.5: jobs share a GPU",
+        _check_fraction,
+        1.0,
+    ),
     Option(
         "when_busy",
         "when all GPUs are taken: wait in the queue, or refuse",
@@ -97,7 +112,8 @@ class LocalBackend(Backend):
         _refuse_a_flood(request.num_nodes)
         folder = self._folder(identity.job_id)
         cwd = _check_cwd(request.options["cwd"])
-        usable, per_node = _gpus_for(request)
+        outer = _outer_lease()
+        usable, per_node = _gpus_for(request, outer)
         told = {
             "TAO_JOB_ID": identity.job_id,
             "TAO_RESULTS_ROOT": str(results_root),
@@ -125,6 +141,8 @@ class LocalBackend(Backend):
             lease_folder=settings.get("TAO_GPU_LEASE_DIR"),
             when_busy=request.options["when_busy"],
             grace_seconds=stop_seconds(request.command),
+            gpu_fraction=request.options["gpu_fraction"],
+            outer_lease=outer.name if outer and per_node else "",
         )
         results = str(results_root / identity.job_id)
         with reaching(self.root):
@@ -325,7 +343,7 @@ def _inherited() -> dict[str, str]:
     return {
         name: value
         for name, value in settings.process_environment().items()
-        if name not in settings.RENDEZVOUS
+        if name not in settings.RENDEZVOUS and name != "TAO_LEASED_GPUS"
     }
 
 
@@ -401,7 +419,12 @@ def _refuse_a_flood(nodes: int) -> None:
         )
 
 
-def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
+def _outer_lease() -> OuterLease | None:
+    """The lease of the local job in which this process runs, if it has GPUs."""
+    return OuterLease.parse(settings.lookup("TAO_LEASED_GPUS"))
+
+
+def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machine.Gpu], int]:
     """The GPUs this job may take from, and how many each node takes."""
     ids = request.options["gpu_ids"]
     if ids and request.gpu_count not in (1, len(ids) // request.num_nodes):
@@ -414,15 +437,25 @@ def _gpus_for(request: JobRequest) -> tuple[list[machine.Gpu], int]:
     from tao_sdk.platforms.gpus import discovery as machine  # jobs without GPUs do not need it
 
     found = machine.discover()
+    place = "this machine"
+    if outer is not None:
+        if leases.has_ended(settings.get("TAO_GPU_LEASE_DIR"), outer):
+            raise ValidationError(
+                "TAO_LEASED_GPUS names GPUs of a job that has ended; unset it, and "
+                "CUDA_VISIBLE_DEVICES, to lease GPUs of this machine"
+            )
+        found = [gpu for gpu in found if gpu.key in outer.keys]
+    if outer is not None or settings.lookup("TAO_JOB_ID"):
+        place = "the job in which this one is started"
     per_node = len(found) // request.num_nodes if request.gpu_count == -1 else request.gpu_count
     if ids:
         per_node = len(ids) // request.num_nodes
     if per_node == 0:
         raise CapacityError(
-            f"gpu_count: all GPUs for each of {request.num_nodes} nodes asked for, this machine "
+            f"gpu_count: all GPUs for each of {request.num_nodes} nodes asked for, {place} "
             f"has {len(found)}; gpu_count=0 runs without"
         )
-    return machine.choose(found, per_node, ids, request.num_nodes), per_node
+    return machine.choose(found, per_node, ids, request.num_nodes, place), per_node
 
 
 def _warnings(request: JobRequest) -> tuple[str, ...]:
@@ -441,8 +474,10 @@ def _artefacts(
     environment = [f"{name}={value}" for name, value in sorted(told.items())]
     environment += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
     environment.append("… and the environment of the calling process")
+    source = "shared with the outer job: one of" if launch.outer_lease else "leased from"
+    part = f" ({launch.gpu_fraction:g} of each)" if launch.gpu_fraction < 1 else ""
     gpus = (
-        f"{launch.gpus_per_node} per node, leased from {', '.join(launch.gpu_indexes)}"
+        f"{launch.gpus_per_node} per node{part}, {source} {', '.join(launch.gpu_indexes)}"
         if launch.gpus_per_node
         else "none"
     )

@@ -36,6 +36,9 @@ class Launch(NamedTuple):
     lease_folder: str
     when_busy: str
     grace_seconds: float
+    gpu_fraction: float = 1.0
+    outer_lease: str = ""
+    """The lease of the job in which the client runs: the GPUs are those of it."""
     umask: int = 0o077
     """The caller's, when it submits."""
 

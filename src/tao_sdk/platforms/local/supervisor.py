@@ -95,9 +95,14 @@ class Supervisor:
         if self._gpus_wanted == 0 and self._launch.nodes == 1:
             return
         self._shared = leases.GpuLeases(self._launch.lease_folder)
-        if self._launch.when_busy == "refuse" and self._gpus_wanted:
-            keys = self._launch.gpu_keys
-            self._leases = self._shared.try_take(keys, self._gpus_wanted, None)
+        if self._launch.outer_lease:
+            keys = self._launch.gpu_keys[: self._gpus_wanted]
+            outer = leases.OuterLease(self._launch.outer_lease, tuple(keys))
+            self._leases = self._shared.join(outer, keys)
+            if not self._leases:
+                raise OSError("the job in which this one was started has ended")
+        elif self._launch.when_busy == "refuse" and self._gpus_wanted:
+            self._leases = self._take(self._shared, None)
             if not self._leases:
                 message = self._busy_message(self._shared, None)
                 self._finish("refused", message)
@@ -151,7 +156,7 @@ class Supervisor:
         try:
             said = ""
             while not self._cancel_asked:
-                self._leases = shared.try_take(self._launch.gpu_keys, self._gpus_wanted, ticket)
+                self._leases = self._take(shared, ticket)
                 if self._leases:
                     return True
                 message = self._busy_message(shared, ticket)
@@ -163,28 +168,37 @@ class Supervisor:
         finally:
             ticket.close()
 
-    def _busy_message(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> str:
-        free = len(shared.free(self._launch.gpu_keys))
-        place = shared.place(self._launch.gpu_keys, ticket)
-        text = (
-            f"waiting for {self._gpus_wanted} of {len(self._launch.gpu_keys)} GPUs, {free} free"
-            if ticket
-            else f"{self._gpus_wanted} of {len(self._launch.gpu_keys)} GPUs wanted, {free} free"
+    def _take(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> dict[str, int]:
+        launch = self._launch
+        return shared.try_take(
+            launch.gpu_keys, self._gpus_wanted, ticket, launch.gpu_fraction, launch.job_id
         )
-        return f"{text}, position {place + 1} in the queue"
+
+    def _busy_message(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> str:
+        launch = self._launch
+        free = len(shared.free(launch.gpu_keys, launch.gpu_fraction))
+        place = shared.place(launch.gpu_keys, ticket)
+        part = f"{launch.gpu_fraction:g} of each of " if launch.gpu_fraction < 1 else ""
+        wanted = f"{part}{self._gpus_wanted} of {len(launch.gpu_keys)} GPUs"
+        text = f"waiting for {wanted}" if ticket else f"{wanted} wanted"
+        return f"{text}, {free} free, position {place + 1} in the queue"
 
     # ------------------------------------------------------------------ processes
 
     def _start_ranks(self) -> None:
         launch = self._launch
         index_of = dict(zip(launch.gpu_keys, launch.gpu_indexes, strict=True))
-        granted = [index_of[key] for key in self._leases]
+        granted = [key for key in launch.gpu_keys if key in self._leases]
         port = self._meeting_port() if launch.nodes > 1 else ""
         self._state["started_at"] = _now()
         gate = Gate()
         for number in range(launch.nodes):
-            mine = granted[number * launch.gpus_per_node :][: launch.gpus_per_node]
+            keys = granted[number * launch.gpus_per_node :][: launch.gpus_per_node]
+            mine = [index_of[key] for key in keys]
             env = {**launch.env, "CUDA_VISIBLE_DEVICES": ",".join(mine)}
+            if keys:
+                outer = leases.OuterLease(launch.outer_lease or launch.job_id, tuple(keys))
+                env["TAO_LEASED_GPUS"] = str(outer)
             if launch.nodes > 1:
                 env.update(rendezvous(number, launch.nodes, launch.gpus_per_node, port))
             pid = start(

@@ -1,0 +1,257 @@
+"""Parts of GPUs, and leases beside those of the version before."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tao_sdk.platforms.gpus.leases import GpuLeases, OuterLease, has_ended, look_for_free, release
+
+KEYS = ["a", "b"]
+
+# How the version before leased whole GPUs.
+BEFORE = """
+import fcntl, os, sys
+def take(folder, keys, count):
+    os.makedirs(folder + "/queue", exist_ok=True)
+    mutex = os.open(folder + "/leases.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fcntl.flock(mutex, fcntl.LOCK_EX)
+    taken = {}
+    for key in keys:
+        if len(taken) == count:
+            break
+        lock = os.open(folder + f"/gpu-{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken[key] = lock
+        except BlockingIOError:
+            os.close(lock)
+    if len(taken) < count:
+        for lock in taken.values():
+            os.close(lock)
+        taken = {}
+    os.close(mutex)
+    return taken
+"""
+HOLD_BEFORE = BEFORE + "print(len(take(sys.argv[1], ['a', 'b'], 1)), flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def held_by_the_version_before(folder: Path) -> Iterator[bool]:
+    """Whether it got one of the two GPUs; given back at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD_BEFORE, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline() == "1\n"
+    finally:
+        process.communicate()
+
+
+def test_two_halves_share_a_gpu_and_a_third_waits(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path)
+    first = leases.try_take(["a"], 1, None, 0.5)
+    assert leases.free(["a"]) == [], "a GPU in part use is not free"
+    second = leases.try_take(["a"], 1, None, 0.5)
+    assert first
+    assert second
+    assert leases.try_take(["a"], 1, None, 0.5) == {}
+    assert leases.try_take(["a"], 1, None) == {}
+    release(first)
+    assert leases.try_take(["a"], 1, None) == {}, "the other half is in use"
+    assert leases.try_take(["a"], 1, None, 0.75) == {}
+    third = leases.try_take(["a"], 1, None, 0.25)
+    assert third
+    release(second)
+    release(third)
+    assert leases.free(["a"]) == ["a"]
+    assert leases.try_take(["a"], 1, None)
+
+
+def test_whole_gpus_are_not_shared(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path)
+    whole = leases.try_take(["a"], 1, None)
+    assert leases.try_take(["a"], 1, None, 0.1) == {}
+    assert "b" in leases.try_take(KEYS, 1, None, 0.1)
+    release(whole)
+
+
+def test_tenths_add_up_to_one(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path)
+    assert all(leases.try_take(["a"], 1, None, 0.1) for _ in range(10))
+    assert leases.try_take(["a"], 1, None, 0.1) == {}
+
+
+def test_a_part_is_kept_by_a_child_and_freed_with_it(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path)
+    taken = leases.try_take(["a"], 1, None, 0.6)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=tuple(taken.values()))
+    release(taken)
+    assert leases.try_take(["a"], 1, None, 0.5) == {}
+    child.communicate()
+    assert leases.try_take(["a"], 1, None, 0.5)
+    assert len(list((tmp_path / "taken").iterdir())) == 1, "the file of the dead one is removed"
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_the_version_before_sees_our_leases(tmp_path: Path, fraction: float) -> None:
+    leases = GpuLeases(tmp_path)
+    both = leases.try_take(KEYS, 2, None, fraction)
+    assert both
+    with held_by_the_version_before(tmp_path) as got_one:
+        assert not got_one
+    release(both)
+    with held_by_the_version_before(tmp_path) as got_one:
+        assert got_one
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_we_see_leases_of_the_version_before(tmp_path: Path, fraction: float) -> None:
+    with held_by_the_version_before(tmp_path) as got_one:
+        assert got_one
+        leases = GpuLeases(tmp_path)
+        assert look_for_free(tmp_path, KEYS) == ["b"]
+        assert leases.try_take(["a"], 1, None, fraction) == {}
+        assert leases.try_take(KEYS, 2, None, fraction) == {}
+        release(leases.try_take(["b"], 1, None, fraction))
+        assert leases.free(KEYS) == ["b"]
+    assert leases.try_take(KEYS, 2, None, fraction)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("deleted", ["gpu-a.lock", "taken/mine"])
+def test_a_deleted_file_means_a_busy_gpu(tmp_path: Path, deleted: str, fraction: float) -> None:
+    leases = GpuLeases(tmp_path)
+    taken = leases.try_take(["a"], 1, None, fraction, name="mine")
+    (tmp_path / deleted).unlink()
+    assert leases.free(["a"]) == []
+    assert leases.try_take(["a"], 1, None) == {}
+    assert leases.try_take(["a"], 1, None, 0.7) == {}
+    release(taken)
+    assert leases.try_take(["a"], 1, None)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_an_odd_file_means_a_busy_gpu(tmp_path: Path, kind: str) -> None:
+    leases = GpuLeases(tmp_path)
+    odd = tmp_path / "gpu-a.lock"
+    if kind == "folder":
+        odd.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to(tmp_path / "elsewhere")
+    assert leases.free(KEYS) == ["b"]
+    assert "b" in leases.try_take(KEYS, 1, None)
+    assert leases.try_take(["a"], 1, None, 0.5) == {}
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_nobody_can_read_counts_as_a_whole_gpu(tmp_path: Path) -> None:
+    leases = GpuLeases(tmp_path)
+    taken = leases.try_take(["a"], 1, None, 0.1, name="mine")
+    (tmp_path / "taken" / "mine").write_text("a newer version says more\na")
+    assert leases.try_take(["a"], 1, None, 0.1) == {}
+    release(taken)
+
+
+class TestJoining:
+    """A job that was started by another one holds that one's GPUs as well."""
+
+    def test_while_the_outer_lease_lives(self, tmp_path: Path) -> None:
+        leases = GpuLeases(tmp_path)
+        outer = OuterLease("outer", ("a", "b"))
+        assert has_ended(tmp_path, outer)
+        taken = leases.try_take(KEYS, 2, None, name="outer")
+        assert not has_ended(tmp_path, outer)
+        inner = leases.join(outer, ["a"])
+        assert set(inner) == {"a", "outer"}
+        release(taken)
+        assert leases.free(KEYS) == [], "the inner job has outlived the outer one"
+        assert leases.try_take(["a"], 1, None) == {}
+        with held_by_the_version_before(tmp_path) as got_one:
+            assert got_one, "only the GPU that the inner job does not use"
+        release(inner)
+        assert has_ended(tmp_path, outer)
+        assert leases.free(KEYS) == KEYS
+
+    def test_not_when_it_has_ended_or_is_another(self, tmp_path: Path) -> None:
+        leases = GpuLeases(tmp_path)
+        outer = OuterLease("outer", ("a",))
+        assert leases.join(outer, ["a"]) == {}
+        release(leases.try_take(["a"], 1, None, name="outer"))
+        anothers = leases.try_take(["a"], 1, None, name="another")
+        assert leases.join(outer, ["a"]) == {}
+        assert leases.join(OuterLease("another", ("a", "b")), ["b"]) == {}, "not its GPU"
+        release(anothers)
+
+    def test_its_text(self) -> None:
+        outer = OuterLease("name", ("GPU-1", "GPU-2"))
+        assert OuterLease.parse(str(outer)) == outer
+        for text in ("", "name", "name:", ":GPU-1", "../name:GPU-1"):
+            assert OuterLease.parse(text) is None
+
+
+WORKER = (
+    BEFORE
+    + """
+import json, random, time
+from tao_sdk.platforms.gpus.leases import GpuLeases, release
+folder, old, seed, log = sys.argv[1], sys.argv[2] == "old", int(sys.argv[3]), sys.argv[4]
+chance = random.Random(seed)
+leases = GpuLeases(folder)
+out = os.open(log, os.O_WRONLY | os.O_APPEND)
+def note(sign, keys, fraction):
+    line = json.dumps([time.monotonic(), sign * fraction, [k for k in keys if k in ("a", "b")]])
+    os.write(out, line.encode() + b"\\n")
+done = 0
+while done < 15:
+    count, fraction = chance.choice([1, 2]), 1.0 if old else chance.choice([0.25, 0.5, 1.0])
+    keys = ["a", "b"]
+    taken = take(folder, keys, count) if old else leases.try_take(keys, count, None, fraction)
+    if not taken:
+        time.sleep(0.002)
+        continue
+    note(1, taken, fraction)
+    time.sleep(chance.random() * 0.005)
+    note(-1, taken, fraction)
+    release(taken)
+    done += 1
+"""
+)
+
+
+def test_many_processes_of_both_versions_never_double_book(tmp_path: Path) -> None:
+    seed = random.randrange(10**6)
+    log = tmp_path / "log"
+    log.touch()
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(tmp_path / "l"), kind, str(seed + n), str(log)]
+        )
+        for n, kind in enumerate(["old", "new", "new", "new", "old", "new"])
+    ]
+    deadline = time.monotonic() + 120
+    for worker in workers:
+        assert worker.wait(max(0.1, deadline - time.monotonic())) == 0
+    in_use = dict.fromkeys(KEYS, 0.0)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(lines) == 6 * 15 * 2
+    # Notes are made while the lease is held, so their order in time is that of the leases.
+    for _, change, keys in sorted(lines):
+        for key in keys:
+            in_use[key] += change
+            assert 0 <= in_use[key] <= 1, f"seed {seed}"
