@@ -240,7 +240,7 @@ _MASKS = (
     # A job that was stopped before it started took no time at all.
     (rf" after {_SPAN}", ""),
     (rf"\b{_SPAN}", "<span>"),
-    (r"\b(process|supervisor|queued as) [\d_]+", r"\1 <number>"),
+    (r"\b(process|supervisor|Queued as Slurm job) [\d_]+", r"\1 <number>"),
     (r"[ \t]+", " "),
 )
 

@@ -178,6 +178,28 @@ class TestAttending:
         assert (row["status"], row["cleanup_due"]) == ("Complete", 0)
         assert backend.acted == [("advance", JOB)]
 
+    def test_what_explains_a_failure_stays_until_it_was_read(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says, backend.log = PROGRAM_FAILED._replace(fault="program", due=True), None
+        row = poll(store, backend, attend=True)
+        assert (row["status"], row["cleanup_due"], backend.acted) == ("Error", 1, [])
+        backend.log = "RuntimeError: no"
+        row = poll(store, backend, attend=True)
+        assert (row["cleanup_due"], backend.acted) == (0, [("advance", JOB)])
+        assert row["failure"]
+
+    def test_a_vanished_job_is_cleaned_up_once_it_counts_as_lost(
+        self, store: JobStore, backend: DictatedBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_SDK_VANISH_GRACE_SECONDS", "0")
+        backend.says = Observation(None)
+        poll(store, backend, attend=True)
+        assert backend.acted == []
+        assert poll(store, backend, attend=True)["status"] == "Error"
+        poll(store, backend, attend=True)
+        assert backend.acted == [("advance", JOB)]
+
     def test_a_cleanup_that_failed_is_repeated(
         self, store: JobStore, backend: DictatedBackend
     ) -> None:

@@ -163,7 +163,11 @@ class Refresher:
         grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
         nodes = int(decode(row, "request").get("num_nodes", 1))
         now = datetime.now(timezone.utc)
-        return update_for_missing(row, records, nodes, now, grace, told)
+        update = update_for_missing(row, records, nodes, now, grace, told)
+        # The platform forgot the job, but may still keep something of it, its credentials say.
+        if isinstance(self._backend, Advances) and update.status in TERMINAL_STATES:
+            update = update._replace(cleanup_due=True)
+        return update
 
     def _explain(self, rows: Mapping[str, Row], known: Mapping[str, Analysis]) -> dict[str, Row]:
         """Store why jobs failed, while their evidence is still there; the rows concerned."""
@@ -209,12 +213,12 @@ class Refresher:
             poll.seen[job_id] = again
 
     def _advance(self, poll: _Poll, rows: Mapping[str, Row]) -> dict[str, Row]:
-        # A job that waits for its retry still needs what would be cleaned up after it.
+        # A job that waits for its retry or its explanation needs what would be cleaned up.
         due = [
             row
             for job_id, row in rows.items()
-            if self._to_clean(row)
-            or (job_id in poll.seen and poll.seen[job_id].due and job_id not in poll.retries)
+            if (self._to_clean(row) or (job_id in poll.seen and poll.seen[job_id].due))
+            and not (job_id in poll.retries or self._needs_explanation(row))
         ]
         if not due or not isinstance(self._backend, Advances):
             return {}

@@ -108,7 +108,7 @@ def test_wall_times(lab: SlurmPlatformLab, monkeypatch: pytest.MonkeyPatch) -> N
         statuses = sdk.wait_all([job.id for job in (*jobs.values(), unwarned)], timeout=LONG)
         assert seen(sdk, jobs) == dict(CASES)
         told = statuses[unwarned.id].message
-        assert told.startswith("its wall time was over: TIMEOUT, says Slurm")
+        assert told.startswith("Wall time reached")
         for job in (*jobs.values(), unwarned):
             assert len(submissions(lab, job)) == 1
             assert not has_credentials(lab, job)
@@ -157,7 +157,7 @@ def test_a_job_that_may_not_be_requeued_ends_at_its_limit(
     lab.slurm.run_as_root("scancel", "--batch", "--signal=USR1", slurm_id(lab, job))
     status = job.wait(timeout=LONG)
     assert status.status == "Error"
-    assert status.message == "its wall time was over: FAILED, says Slurm; exit code 143"
+    assert status.message == "Wall time reached, exit code 143 (Slurm: FAILED)"
     assert attempts(sdk, job) == ["1"]
 
 

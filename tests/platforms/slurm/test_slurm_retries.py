@@ -29,113 +29,12 @@ from slurm_lab import SlurmPlatformLab
 
 from lab.slurm import SlurmLab, states
 from tao_sdk import Job
-from tao_sdk.models import JobState
 from tao_sdk.platforms.conformance.lab import eventually, reference
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.parse import Claim, JobFiles, Submitted
-from tao_sdk.platforms.slurm.retries import Exhausted, Retry, retry_for, wants_explanation
-from tao_sdk.platforms.slurm.status import Verdict
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python, GPU has fallen off the bus."
 BAD_HARDWARE = f"{SAY_ATTEMPT} echo {XID!r} >&2; exit 1"
 ONCE_BAD = f'{SAY_ATTEMPT} [ "$TAO_ATTEMPT" = 1 ] || exit 0; echo {XID!r} >&2; exit 1'
-
-
-# -- the decision, pure
-
-
-def failed(native: str, nodes: str = "node7") -> Verdict:
-    return Verdict(JobState.ERROR, native=native, nodes=nodes, slurm_id="77")
-
-
-def after(*causes: str, **more: bool) -> JobFiles:
-    """A job that was submitted once, and once more for each cause."""
-    entries = [Submitted(1, "77")]
-    entries += [Submitted(n, f"{76 + n}", cause) for n, cause in enumerate(causes, 2)]
-    return JobFiles(submissions=tuple(entries), **more)
-
-
-def decide(
-    verdict: Verdict, files: JobFiles, err_class: str = "", node: str = ""
-) -> Retry | Exhausted | None:
-    analysis = {"err_class": err_class, "node": node} if err_class else None
-    return retry_for(verdict, files, analysis, budget=3, pause=30.0)
-
-
-@pytest.mark.parametrize(
-    ("native", "err_class", "cause"),
-    [
-        ("NODE_FAIL", "", "infra"),
-        ("BOOT_FAIL", "", "infra"),
-        ("PREEMPTED", "", "preempted"),
-        ("FAILED", "ERR_INFRA", "infra"),
-        ("FAILED", "ERR_PREEMPTED", "preempted"),
-        ("FAILED", "ERR_PROGRAM", None),
-        ("FAILED", "ERR_OOM", None),
-        ("FAILED", "ERR_UNKNOWN", None),
-        ("OUT_OF_MEMORY", "", None),
-        ("TIMEOUT", "", None),
-        ("DEADLINE", "", None),
-        ("REVOKED", "", None),
-        ("CANCELLED", "", None),
-        ("COMPLETED", "", None),
-    ],
-)
-def test_causes_decide(native: str, err_class: str, cause: str | None) -> None:
-    found = decide(failed(native), after(), err_class)
-    assert (found.cause if found else None) == cause
-
-
-def test_only_a_failed_program_has_its_log_read() -> None:
-    assert wants_explanation(failed("FAILED"))
-    assert not wants_explanation(failed("OUT_OF_MEMORY"))
-    assert not wants_explanation(failed("FAILED")._replace(at_limit=True))
-    assert not wants_explanation(failed("COMPLETED")._replace(state=JobState.COMPLETE))
-
-
-def test_pauses_double_and_budgets_end() -> None:
-    seen = [decide(failed("NODE_FAIL"), after(*["infra"] * n)) for n in range(4)]
-    retries = [one for one in seen if isinstance(one, Retry)]
-    assert [(one.number, one.used, one.pause) for one in retries] == [
-        (2, 1, 30),
-        (3, 2, 60),
-        (4, 3, 120),
-    ]
-    assert seen[-1] == Exhausted("infra", 3)
-    assert "3 times" in Exhausted("infra", 3).message
-
-
-def test_preemption_has_a_budget_of_its_own_and_no_pause() -> None:
-    found = decide(failed("PREEMPTED"), after(*["infra"] * 3))
-    assert found == Retry(5, "preempted", 1, 0, "")
-
-
-def test_no_budget_is_not_a_used_up_one() -> None:
-    assert retry_for(failed("NODE_FAIL"), after(), None, budget=0, pause=1.0) is None
-
-
-def test_a_cancelled_job_is_let_be() -> None:
-    assert decide(failed("NODE_FAIL"), after(canceled=True)) is None
-
-
-def test_bad_nodes_are_kept_away_from_from_then_on() -> None:
-    files = JobFiles(submissions=(Submitted(1, "77"), Submitted(2, "78", "infra", "node7")))
-    found = decide(failed("FAILED", nodes="node[8-9]"), files, "ERR_INFRA", node="node8")
-    assert isinstance(found, Retry)
-    assert found.exclude == "node7,node8"
-    unnamed = decide(failed("NODE_FAIL", nodes="node[8-9]"), files)
-    assert isinstance(unnamed, Retry)
-    assert unnamed.exclude == "node7", "one of them is bad, and it is not known which"
-
-
-def test_a_submission_that_was_not_noted_is_counted_on_from() -> None:
-    files = after()._replace(claims=(Claim(2, 0, "80", None, False, False),))
-    found = decide(failed("NODE_FAIL"), files)
-    assert isinstance(found, Retry)
-    assert found.number == 3
-
-
-# -- on a cluster
 
 
 def take_node(slurm: SlurmLab, job: str) -> None:
@@ -159,7 +58,7 @@ def test_what_slurm_does_not_requeue_is_submitted_again(
     job = running(sdk, script, requeue=False)
     end(lab.slurm, slurm_id(lab, job))
     status = eventually(lambda: (s := job.refresh()).status == "Pending" and s)
-    assert f"({cause})" in status.message
+    assert f"({cause};" in status.message
     assert "retry 1 of 10" in status.message
     assert has_credentials(lab, job)
     assert job.wait(timeout=LONG).status == "Complete", sdk.get_job_logs(job.id)
@@ -204,7 +103,7 @@ def test_what_its_node_refused_is_submitted_again(sdk: SlurmSDK, lab: SlurmPlatf
     status = job.refresh()
     assert status.status == "Pending"
     assert status.message.startswith("submitted again as")
-    assert "(infra)" in status.message
+    assert "(infra;" in status.message
 
 
 def avoided(lab: SlurmPlatformLab, job: Job) -> set[str]:

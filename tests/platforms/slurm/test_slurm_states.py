@@ -9,6 +9,7 @@ import pytest
 
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import Attempt
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.slurm.parse import exit_status, parse_answer, state_word
 from tao_sdk.platforms.slurm.status import Verdict, judge
@@ -52,6 +53,7 @@ def verdict(
     accounting: Sequence[str] = (),
     controller: str = "",
     key: str = "77",
+    cancel_requested: bool = False,
 ) -> Verdict:
     """The verdict on a job from what was said; `files` None is a job that the queue has alive."""
     told = [section("queue", text="\n".join(queue))]
@@ -62,21 +64,31 @@ def verdict(
         told.append(section("accounting", text="\n".join(accounting) + "\n"))
     if controller:
         told.append(section("controller", text=controller))
-    return judge(JOB, key, parse_answer(told))
+    return judge(JOB, key, parse_answer(told), cancel_requested=cancel_requested)
 
 
 SUBMITTED = section("submissions", text="1 77\n")
 
 
 def claim(
-    code: str = "-", *, submission: int = 1, restart: int = 0, owner: str = "77", limit: str = "no"
+    code: str = "-",
+    *,
+    submission: int = 1,
+    restart: int = 0,
+    owner: str = "77",
+    limit: str = "no",
+    stopped: str = "no",
 ) -> Section:
-    return section("claim", f"c0ffee.{submission}.{restart} {owner} {code} {limit} no")
+    return section("claim", f"c0ffee.{submission}.{restart} {owner} {code} {limit} {stopped}")
 
 
-def ended(state: str, code: str = "0:0", *more: Section) -> Verdict:
+def ended(state: str, code: str = "0:0", *more: Section, cancel_requested: bool = False) -> Verdict:
     """The verdict on a job that accounting alone knows."""
-    return verdict(files=[SUBMITTED, *more], accounting=[accounted(state, code)])
+    return verdict(
+        files=[SUBMITTED, *more],
+        accounting=[accounted(state, code)],
+        cancel_requested=cancel_requested,
+    )
 
 
 def err_class(found: Verdict) -> str:
@@ -122,6 +134,7 @@ def test_a_job_in_the_queue_is_what_the_queue_says(state: str, expected: str) ->
         ("BeginTime", "waiting for its start time (after a requeue, or between retries)"),
         ("ReqNodeNotAvail, UnavailableNodes:node7", "are down, drained or reserved"),
         ("SomethingNew", "waiting: SomethingNew"),
+        ("None", "Queued as Slurm job 77"),
     ],
 )
 def test_a_waiting_job_says_why(reason: str, words: str) -> None:
@@ -282,7 +295,7 @@ def test_without_accounting_the_record_tells() -> None:
     """Lesson 6.2: sites without slurmdbd."""
     found = verdict(files=[SUBMITTED, claim("3"), record(3)])
     assert (found.state, found.exit_code) == (JobState.ERROR, 3)
-    assert found.message == "FAILED, says the record it left; exit code 3"
+    assert found.message == "Failed with exit code 3 (from the job's own record)"
     assert found.ended_at == "2026-04-20T07:09:37Z"
     assert verdict(files=[SUBMITTED, claim("0")]).state is JobState.COMPLETE
 
@@ -393,7 +406,7 @@ def test_an_attempt_that_its_node_refused_is_no_failure_of_the_program() -> None
 def test_one_that_stopped_when_warned_has_met_its_wall_time() -> None:
     found = ended("FAILED", "143:0", claim("143", limit="yes"))
     assert (found.state, found.at_limit) == (JobState.ERROR, True)
-    assert found.message.startswith("its wall time was over")
+    assert found.message.startswith("Wall time reached")
     assert err_class(found) == "ERR_TIMEOUT"
 
 
@@ -406,12 +419,66 @@ def test_one_that_finished_when_warned_is_complete() -> None:
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED by 1000", "NODE_FAIL", "TIMEOUT"])
 def test_one_that_we_stopped_is_cancelled(state: str) -> None:
-    found = ended(state, "143:0", section("canceled"), claim("143"))
-    assert (found.state, found.message, found.exit_code) == (JobState.CANCELED, "cancelled", None)
+    for found in (
+        ended(state, "143:0", claim("143", stopped="yes"), cancel_requested=True),
+        ended(state, "0:10", claim(), cancel_requested=True),  # before its script could hear of it
+    ):
+        assert (found.state, found.message) == (JobState.CANCELED, "cancelled")
+        assert found.exit_code is None
 
 
-def test_one_that_had_completed_before_is_complete() -> None:
-    assert ended("COMPLETED", "0:0", section("canceled"), claim("0")).state is JobState.COMPLETE
+def test_one_that_had_ended_before_its_cancellation_is_what_it_was() -> None:
+    found = ended("COMPLETED", "0:0", claim("0"), cancel_requested=True)
+    assert found.state is JobState.COMPLETE
+    found = ended("FAILED", "7:0", claim("7"), cancel_requested=True)
+    assert (found.state, found.exit_code) == (JobState.ERROR, 7)
+
+
+def test_a_cancelled_task_that_slurm_never_kept_is_cancelled() -> None:
+    assert verdict(files=[SUBMITTED], cancel_requested=True).state is JobState.CANCELED
+    assert verdict(files=[SUBMITTED]).state is None
+
+
+# -- for the retry policy
+
+
+@pytest.mark.parametrize(
+    ("state", "fault"),
+    [
+        ("NODE_FAIL", "infra"),
+        ("BOOT_FAIL", "infra"),
+        ("PREEMPTED", "preempted"),
+        ("FAILED", ""),
+        ("OUT_OF_MEMORY", "program"),
+        ("TIMEOUT", "program"),
+        ("DEADLINE", "program"),
+        ("REVOKED", "program"),
+        ("CANCELLED", "program"),
+        ("COMPLETED", ""),
+    ],
+)
+def test_whose_fault_slurm_says_it_was(state: str, fault: str) -> None:
+    assert ended(state).fault == fault
+
+
+def test_at_its_wall_time_the_program_is_at_fault() -> None:
+    assert ended("FAILED", "143:0", claim("143", limit="yes")).fault == "program"
+
+
+def test_one_node_can_be_blamed_and_several_cannot() -> None:
+    assert ended("NODE_FAIL").node == "node7"
+    assert ended("NODE_FAIL")._replace(nodes="node[7-8]").node == ""
+
+
+def test_attempts_are_what_was_noted_and_claimed() -> None:
+    """The second one's submitter died before it noted it; the first was submitted twice."""
+    noted = section("submissions", text="1 77\n2 80 infra node7,node8\n3")
+    told = [section("job", JOB), noted, claim(owner="78"), claim(submission=3, owner="81")]
+    assert parse_answer(told).files[JOB].attempts == (
+        Attempt(1, native_id="78"),
+        Attempt(2, "infra", ("node7", "node8"), "80"),
+        Attempt(3, native_id="81"),
+    )
 
 
 def test_noise_between_the_lines_is_left_out() -> None:

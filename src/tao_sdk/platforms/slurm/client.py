@@ -329,3 +329,26 @@ def _hint(complaint: str, login: Login, host: str) -> str | None:
 def _cut_off(host: str, complaint: str, otherwise: str) -> BackendUnreachableError:
     last = (complaint.strip().splitlines() or [otherwise])[-1]
     return BackendUnreachableError(f"{host}: the answer was cut off: {last}")
+
+
+def only(sections: Sequence[Section]) -> Section:
+    """The one section of an answer."""
+    if len(sections) != 1:
+        raise BackendUnreachableError("the login host gave an answer that cannot be read")
+    return sections[0]
+
+
+def reached(sections: list[Section]) -> list[Section]:
+    """The sections of an answer, unless Slurm could not be asked."""
+    for section in sections:
+        if section.name == "unreachable":
+            raise BackendUnreachableError(f"Slurm does not answer: {section.words}")
+    return sections
+
+
+def mounted(sections: list[Section]) -> list[Section]:
+    """The sections of an answer, unless the shared folder is missing on the login host."""
+    for section in sections:
+        if section.name == "away":
+            raise BackendUnreachableError(f"{section.words} is not there (is it mounted?)")
+    return sections

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tao_sdk.platforms.backend import JobRef
+
 
 class JobFolder(NamedTuple):
     """The folders and files of one job."""
@@ -55,3 +57,16 @@ class JobFolder(NamedTuple):
     @property
     def sbatch(self) -> str:
         return f"sbatch/job_{self.job_id}.sbatch"
+
+
+def folder_of(job: JobRef) -> JobFolder:
+    return JobFolder(str(job.native["base"]), job.job_id)
+
+
+def slurm_id_of(job: JobRef) -> str:
+    """Slurm's id of the first submission; empty before there was one."""
+    return str(job.native.get("slurm_job_id", ""))
+
+
+def node_count(job: JobRef) -> int:
+    return int(job.native.get("nodes", 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
+from tao_sdk.platforms.backend import Attempt
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
 
@@ -53,17 +54,6 @@ class Ended(NamedTuple):
     """How often it had been requeued, where that is known."""
 
 
-class Submitted(NamedTuple):
-    """One time that a job was handed to Slurm."""
-
-    number: int
-    id: str
-    cause: str = ""
-    """Why once more: infra, preempted."""
-    excluded: str = ""
-    """Nodes that it was to keep away from, by comma."""
-
-
 class Claim(NamedTuple):
     """What the batch script of one attempt left behind."""
 
@@ -79,27 +69,28 @@ class Claim(NamedTuple):
 class JobFiles(NamedTuple):
     """What lies in the folders of a job that is not in the queue."""
 
-    canceled: bool = False
-    submissions: tuple[Submitted, ...] = ()
+    submissions: tuple[Attempt, ...] = ()
     """One of each number, in order."""
     claims: tuple[Claim, ...] = ()
     records: tuple[ResultRecord, ...] = ()
     """Of the last attempt; those of earlier ones tell of something else."""
     status_line: str = ""
+    has_credentials: bool = False
+    """The file with the values of its variables is still there."""
 
     @property
-    def last(self) -> Submitted | None:
-        """The submission that counts.
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The submissions, oldest first.
 
-        Should it have been made twice, the copy that claimed it is the job; and one whose
-        submitter died before it could note it is known by its claim alone.
+        If one was made twice, the copy that claimed it counts; one whose submitter died before it
+        noted it is known by its claim alone.
         """
-        known = {entry.number: entry for entry in self.submissions}
+        known = {attempt.number: attempt for attempt in self.submissions}
         for claim in self.claims:
             if claim.owner[:1].isdigit():
-                entry = known.get(claim.submission, Submitted(claim.submission, claim.owner))
-                known[claim.submission] = entry._replace(id=claim.owner)
-        return known[max(known)] if known else None
+                attempt = known.get(claim.submission, Attempt(claim.submission))
+                known[claim.submission] = attempt._replace(native_id=claim.owner)
+        return tuple(known[number] for number in sorted(known))
 
 
 _Row = TypeVar("_Row", QueueRow, Ended)
@@ -230,17 +221,17 @@ def exit_status(text: str) -> tuple[int, int]:
 
 
 def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
-    canceled = False
-    submissions: dict[int, Submitted] = {}
+    has_credentials = False
+    submissions: dict[int, Attempt] = {}
     claims: list[Claim] = []
     records: list[ResultRecord] = []
     status_line = ""
     for section in sections:
-        if section.name == "canceled":
-            canceled = True
+        if section.name == "credentials":
+            has_credentials = True
         elif section.name == "submissions":
-            noted = (_submitted(line) for line in section.text.splitlines())
-            submissions = {entry.number: entry for entry in noted if entry}
+            noted = (_attempt(line) for line in section.text.splitlines())
+            submissions = {attempt.number: attempt for attempt in noted if attempt}
         elif section.name == "claim":
             if claim := _claim(section.words):
                 claims.append(claim)
@@ -251,21 +242,22 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
             status_line = section.text.strip()
     begun = sum(claim.owner[:1].isdigit() for claim in claims)
     return JobFiles(
-        canceled,
         tuple(submissions[number] for number in sorted(submissions)),
         tuple(sorted(claims)),
         # An attempt's number is how many had begun, itself included.
         tuple(record for record in records if record.attempt >= begun),
         status_line,
+        has_credentials,
     )
 
 
-def _submitted(line: str) -> Submitted | None:
-    """One line of the job's own notes; None for one that was not written whole."""
+def _attempt(line: str) -> Attempt | None:
+    """A line `<number> <Slurm's id> [<cause> [<excluded nodes>]]`; None if it is cut off."""
     words = line.split()
     if len(words) < 2 or not words[0].isdigit():
         return None
-    return Submitted(int(words[0]), words[1], *words[2:4])
+    number, native_id, cause, excluded = [*words, "", ""][:4]
+    return Attempt(int(number), cause, tuple(filter(None, excluded.split(","))), native_id)
 
 
 def _claim(words: str) -> Claim | None:

@@ -1,8 +1,9 @@
-"""From what Slurm and the job's files say to the state of a job: pure."""
+"""From Slurm's answers and the job's files to the state of a job. Pure."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
@@ -67,7 +68,6 @@ _REASONS = {
     "Prolog": "its nodes are being prepared",
     "launch failed requeued held": "its launch failed and Slurm holds it: look at the node",
     "JobLaunchFailure": "its launch failed; it was requeued",
-    "None": "queued",
 }
 
 # Requeued, and not to start by itself.
@@ -77,10 +77,27 @@ _HELD = {
     "RESV_DEL_HOLD": "held, because its reservation was deleted: scontrol release it",
 }
 
+# How an end reads, where it is not simply a failure.
+_ENDS = {
+    "PREEMPTED": "Preempted",
+    "REVOKED": "Revoked",
+    "TIMEOUT": "Wall time reached",
+    "DEADLINE": "Deadline reached",
+    "OUT_OF_MEMORY": "Out of memory",
+    "NODE_FAIL": "A node failed",
+    "BOOT_FAIL": "A node did not boot",
+}
+
+# Whose fault an end is, where Slurm's state alone tells.
+_FAULTS = {"NODE_FAIL": "infra", "BOOT_FAIL": "infra", "PREEMPTED": "preempted"}
+
 # Ends that leave no exit code of the program.
 _WITHOUT_CODE = frozenset(
     ["NODE_FAIL", "BOOT_FAIL", "CANCELLED", "PREEMPTED", "REVOKED", "DEADLINE"]
 )
+
+
+_NODE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class Verdict(NamedTuple):
@@ -98,11 +115,25 @@ class Verdict(NamedTuple):
     slurm_id: str = ""
     at_limit: bool = False
     reason: str = ""
-    """For the explanation: what there is to be said beside log and exit code."""
+    """For the explanation, beside log and exit code."""
+
+    @property
+    def fault(self) -> str:
+        """Whose fault this end was; empty if it has not ended, or only the log can tell."""
+        if self.state not in (JobState.ERROR, JobState.CANCELED):
+            return ""
+        if self.state is JobState.ERROR and self.native == "FAILED" and not self.at_limit:
+            return ""
+        return _FAULTS.get(self.native, "program")
+
+    @property
+    def node(self) -> str:
+        """Its node, if it had exactly one."""
+        return self.nodes if _NODE.fullmatch(self.nodes) else ""
 
 
-def judge(job_id: str, key: str, answer: Answer) -> Verdict:
-    """What is known about one job. `key` is the id under which it was submitted first."""
+def judge(job_id: str, key: str, answer: Answer, *, cancel_requested: bool = False) -> Verdict:
+    """The state of one job. `key` is the id under which it was submitted first."""
     name = f"tao-job-{job_id}"
     rows = [*answer.queue.get(name, ()), *_tasks(answer.queue, key)]
     alive = [row for row in rows if row.state not in ENDED]
@@ -111,8 +142,8 @@ def judge(job_id: str, key: str, answer: Answer) -> Verdict:
     files = answer.files.get(job_id)
     if files is None:
         return Verdict(None)
-    last = files.last
-    slurm_id = last.id if last else key
+    attempts = files.attempts
+    slurm_id = attempts[-1].native_id if attempts else key
     # A number may have been given out again: the name tells.
     told = [*answer.ended.get(name, ()), *_tasks(answer.ended, slurm_id)]
     ended = next((row for row in reversed(told) if row.id == slurm_id), None)
@@ -120,7 +151,7 @@ def judge(job_id: str, key: str, answer: Answer) -> Verdict:
         # The queue is never behind, accounting often is. But the queue has no exit code.
         if row.id == slurm_id and (ended is None or ended.state != row.state):
             ended = Ended(slurm_id, name, row.state, None, 0, "", "", row.nodes)
-    return _ended(ended, files, slurm_id)
+    return _ended(ended, files, slurm_id, cancel_requested=cancel_requested)
 
 
 def _tasks(rows: Mapping[str, list[_Row]], id_: str) -> list[_Row]:
@@ -151,6 +182,8 @@ def _why_waiting(row: QueueRow) -> str:
     if row.state not in _MAPPED:
         return f"in Slurm's state {row.state} ({row.reason})"
     reason = row.reason.strip("()").split(",")[0]
+    if reason == "None":
+        return f"Queued as Slurm job {row.id}"
     known = _REASONS.get(reason)
     message = f"{known} ({reason})" if known else f"waiting: {row.reason}"
     if row.start not in ("", "N/A"):
@@ -158,22 +191,33 @@ def _why_waiting(row: QueueRow) -> str:
     return message
 
 
-def _ended(ended: Ended | None, files: JobFiles, slurm_id: str) -> Verdict:
+_OWN_RECORD = "from the job's own record"
+
+
+def _ended(
+    ended: Ended | None, files: JobFiles, slurm_id: str, *, cancel_requested: bool
+) -> Verdict:
     mine = [claim for claim in files.claims if claim.owner == slurm_id]
     if ended is None or ended.state not in ENDED:
         # The queue does not have it, so it has ended: accounting lags, or has lost it. What the
-        # batch script left tells how; without it, whoever asks later may be told.
+        # batch script left tells how; without it, a later poll may.
         last = max(mine, default=None)
-        if last is None and files.canceled:
+        if last is None and cancel_requested:
             # Slurm keeps nothing of a task of an array that was cancelled before it was split off.
             return Verdict(JobState.CANCELED, "cancelled before it began", slurm_id=slurm_id)
         if last is None or last.exit_code is None:
             return Verdict(None)
-        return _judged(_by_claim(last, slurm_id), files, last, "the record it left")
+        by_claim = _by_claim(last, slurm_id)
+        return _judged(by_claim, files, last, _OWN_RECORD, cancel_requested=cancel_requested)
     if ended.restarts is None:
-        return _judged(ended, files, max(mine, default=None), "Slurm")
-    claim = next((claim for claim in mine if claim.restart == ended.restarts), None)
-    verdict = _judged(ended, files, claim, "Slurm")
+        claim = max(mine, default=None)
+    else:
+        claim = next((claim for claim in mine if claim.restart == ended.restarts), None)
+    verdict = _judged(
+        ended, files, claim, f"Slurm: {ended.state}", cancel_requested=cancel_requested
+    )
+    if ended.restarts is None:
+        return verdict
     if claim is None and ended.state == "FAILED":
         # Nothing of ours ran: the node refused it, or has no such user or folder.
         told = f"{verdict.message}; its batch script did not begin"
@@ -186,7 +230,9 @@ def _by_claim(claim: Claim, slurm_id: str) -> Ended:
     return Ended(slurm_id, "", state, claim.exit_code, 0, "", "", "")
 
 
-def _judged(ended: Ended, files: JobFiles, claim: Claim | None, source: str) -> Verdict:
+def _judged(
+    ended: Ended, files: JobFiles, claim: Claim | None, source: str, *, cancel_requested: bool
+) -> Verdict:
     state = _MAPPED[ended.state]
     code = _code(ended, claim)
     if claim is not None and code == claim.exit_code and (first := first_failure(files.records)):
@@ -201,8 +247,7 @@ def _judged(ended: Ended, files: JobFiles, claim: Claim | None, source: str) -> 
     if state is JobState.COMPLETE and failure is not None:
         state = JobState.ERROR
         message = reason = f"status.json ends with a failure: {failure or 'without a message'}"
-    if files.canceled and (state is not JobState.COMPLETE or (claim and claim.canceled)):
-        # Unless it had ended by itself before it heard of that.
+    if _was_stopped(ended, claim, cancel_requested=cancel_requested):
         state, message = JobState.CANCELED, "cancelled"
     return Verdict(
         state,
@@ -217,6 +262,14 @@ def _judged(ended: Ended, files: JobFiles, claim: Claim | None, source: str) -> 
         at_limit=at_limit,
         reason=reason,
     )
+
+
+def _was_stopped(ended: Ended, claim: Claim | None, *, cancel_requested: bool) -> bool:
+    """Whether our cancellation ended the job: it had not ended by itself before."""
+    if claim is not None and claim.canceled:
+        return True  # its batch script was told to stop it
+    by_itself = ended.state == "FAILED" and claim is not None and claim.exit_code is not None
+    return cancel_requested and ended.state != "COMPLETED" and not by_itself
 
 
 def _code(ended: Ended, claim: Claim | None) -> int | None:
@@ -236,10 +289,10 @@ def _message(ended: Ended, code: int | None, source: str, *, at_limit: bool) -> 
     if ended.state == "CANCELLED":
         who = f" by user {ended.by}" if ended.by else ""
         return f"cancelled{who} on the cluster, not by this SDK"
-    said = f"{ended.state}, says {source}"
-    if at_limit:
-        said = f"its wall time was over: {said}"
-    return said if code is None else f"{said}; exit code {code}"
+    how = "Wall time reached" if at_limit else _ENDS.get(ended.state, "Failed")
+    if code is not None:
+        how += f" with exit code {code}" if how == "Failed" else f", exit code {code}"
+    return f"{how} ({source})"
 
 
 def _reason(ended: Ended) -> str:

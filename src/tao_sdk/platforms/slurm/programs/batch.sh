@@ -17,7 +17,7 @@ fi
 if ! echo "$slurm_id" > "$claim/owner"; then rmdir "$claim"; exit 73; fi
 
 leave_canceled() { # by Slurm's word, too
-  : > "$job_dir/canceled"; : > "$claim/canceled"
+  : > "$claim/canceled"
   rm -f "$environment"
   scancel "$slurm_id"
   exit "${1:-143}"

@@ -5,7 +5,6 @@ here=$(cluster_name)
 if [ "$cluster" != "$here" ]; then
   mark unreachable "the job is on cluster $cluster, and this is $here"; exit
 fi
-asked_before=no; [ ! -e "$job_dir/canceled" ] || asked_before=yes
 # Nobody submits it again from here on, and whoever is just doing so takes it back. Should the mark
 # fail (a full disk), the job is stopped all the same.
 touch "$job_dir/unwanted" 2>/dev/null
@@ -20,11 +19,12 @@ for id in ${ids:-$slurm_id}; do
     ''|COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|PREEMPTED|BOOT_FAIL|DEADLINE|OUT_OF_MEMORY|REVOKED)
       continue;;
   esac
-  # A job that had ended by itself was not cancelled.
-  touch "$job_dir/canceled"
-  case $state in
-    RUNNING) if [ "$asked_before" = yes ]; then scancel "$id"; else scancel --batch --signal=USR2 "$id"; fi;;
-    *) scancel "$id";;
-  esac
+  # The second time at once.
+  if [ "$state" = RUNNING ] && [ ! -e "$job_dir/signalled" ]; then
+    touch "$job_dir/signalled"
+    scancel --batch --signal=USR2 "$id"
+  else
+    scancel "$id"
+  fi
 done 2>&1
 mark done

@@ -26,7 +26,7 @@ while read -r job_id job_dir results _ cluster; do
   [ "$cluster" = "$here" ] || { mark away "$job_id it is on cluster $cluster, and this is $here"; continue; }
   [ -d "${job_dir%/*}" ] || { mark away "$job_id ${job_dir%/*} is not there"; continue; }
   mark job "$job_id"
-  [ ! -e "$job_dir/canceled" ] || mark canceled
+  [ ! -e "$job_dir/env/$job_id.sh" ] || mark credentials
   id= code=
   if [ -r "$job_dir/submissions" ]; then
     mark submissions; cat "$job_dir/submissions"
