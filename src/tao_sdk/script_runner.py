@@ -16,6 +16,7 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.bundle.command import pack
+from tao_sdk.bundle.payload import RunnerPayload
 from tao_sdk.errors import SecretExposureError, ValidationError
 from tao_sdk.planning.excludes import compile_excludes
 from tao_sdk.planning.input_plan import InputPlan, plan_inputs, undeclared_note
@@ -62,6 +63,35 @@ def build_entrypoint(
     `inputs` maps paths in the container to URIs, and `outputs` lists paths. `${env:NAME}` in a
     value is replaced in the container: the way for secrets.
     """
+    payload = runner_payload(
+        command=command,
+        inputs=inputs,
+        outputs=outputs,
+        specs=specs,
+        args=args,
+        config_format=config_format,
+        upload_excludes=upload_excludes,
+        mount_path=mount_path,
+        flags=flags,
+    )
+    if note := payload.content["note"]:
+        warnings.warn(note, stacklevel=2)
+    return {"command": payload.packed, "args_template": ""}
+
+
+def runner_payload(
+    *,
+    command: str,
+    inputs: Declared = None,
+    outputs: Declared = None,
+    specs: Mapping[str, Any] | None = None,
+    args: Mapping[str, Any] | None = None,
+    config_format: str = "toml",
+    upload_excludes: Sequence[str] | None = None,
+    mount_path: str | None = None,
+    flags: Sequence[str] | None = None,
+) -> RunnerPayload:
+    """What `build_entrypoint` packs, from the same arguments; its note is not warned of."""
     if specs is not None and args is not None:
         raise ValidationError("give specs (config mode) or args (args mode), not both")
     mode = "config" if specs is not None else "args" if args is not None else "passthrough"
@@ -87,9 +117,7 @@ def build_entrypoint(
         planned = _plan(payload)
     except RunnerError as error:
         raise ValidationError(str(error)) from None
-    if planned["note"]:
-        warnings.warn(planned["note"], stacklevel=2)
-    return {"command": pack(planned, _features(planned)), "args_template": ""}
+    return RunnerPayload(planned, lambda: pack(planned, _features(planned)))
 
 
 def _command(command: object) -> str:

@@ -24,9 +24,9 @@ def one_line(text: str) -> str:
 
 
 def command_text(command: str) -> str:
-    """A command in one line; what the runner carries is told in words."""
+    """A command in one line. Older jobs have the runner in it, which is not shown."""
     if carries_runner(command):
-        return f"the runner and its payload ({len(command):,} characters; --json has them)"
+        return "a command packed by an older version (--json shows it)"
     return one_line(command)
 
 

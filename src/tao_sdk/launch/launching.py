@@ -11,7 +11,7 @@ from tao_sdk.launch.plan import LaunchPlan
 from tao_sdk.platforms import registry
 from tao_sdk.preflight.checks import Check
 from tao_sdk.preflight.engine import run_preflight
-from tao_sdk.script_runner import build_entrypoint
+from tao_sdk.script_runner import runner_payload
 
 if TYPE_CHECKING:
     from tao_sdk.models import Job
@@ -51,7 +51,7 @@ def prepare(plan: LaunchPlan, sdk: PlatformSDK) -> Plan:
         raise GateClosedError(gate)
     facts = plan.facts
     made = facts.made
-    entrypoint = build_entrypoint(**made.entrypoint_arguments())
+    payload = runner_payload(**made.entrypoint_arguments())
     options: dict[str, Any] = {
         "network_arch": made.network_arch,
         "action": made.name,
@@ -59,9 +59,7 @@ def prepare(plan: LaunchPlan, sdk: PlatformSDK) -> Plan:
         **({"mounts": facts.mounts} if facts.mounts else {}),
         **plan.options,
     }
-    return sdk.plan(
-        facts.image, entrypoint["command"], facts.compute.gpus or 0, plan.env_vars, **options
-    )
+    return sdk.plan(facts.image, payload, facts.compute.gpus or 0, plan.env_vars, **options)
 
 
 def submit(gate: Gate, sdk: PlatformSDK, prepared: Plan) -> Job:

@@ -13,11 +13,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tao_sdk import settings
+from tao_sdk.bundle.payload import RunnerPayload
 from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
 from tao_sdk.job_states import validate_job_id
 from tao_sdk.secrets import ADDRESS_SECRETS, Secret, find_exposed, seal
 from tao_sdk.spec_serialization import normalize_specs
+
+Command = str | Sequence[str] | RunnerPayload
+"""A shell command, the words of one, or what the runner of the job does."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -59,10 +63,18 @@ class JobRequest(NamedTuple):
     step_id: int = 0
     specs: Mapping[str, Any] = _NONE
     options: Mapping[str, Any] = _NONE
+    payload: RunnerPayload | None = None
+    """What the runner does, where the job stages data; `command` is then only a part of it."""
+
+    @property
+    def shell_command(self) -> str:
+        """The words that a platform runs, with the runner where there is one."""
+        return self.payload.packed if self.payload else self.command
 
     def to_dict(self) -> dict[str, Any]:
         """What the store keeps: environment names, never values."""
         shown = {name: _plain(value) for name, value in self.options.items() if value not in _UNSET}
+        staged = {"runner": True, "payload": self.payload.content} if self.payload else {}
         return {
             "command": self.command,
             "image": self.image,
@@ -70,6 +82,7 @@ class JobRequest(NamedTuple):
             "num_nodes": self.num_nodes,
             "env_names": sorted(self.env),
             "options": shown,
+            **staged,
         }
 
 
@@ -173,7 +186,7 @@ def build_request(
     platform_options: Iterable[Option],
     *,
     image: str,
-    command: str | Sequence[str],
+    command: Command,
     gpu_count: int,
     env_vars: Mapping[str, str] | None,
     keywords: Mapping[str, Any],
@@ -189,8 +202,11 @@ def build_request(
         for name, option in table.items()
     }
     env = seal(_check_env(env_vars))
+    if isinstance(command, str) and carries_runner(command):
+        command = RunnerPayload.of_packed(command)
+    payload = command if isinstance(command, RunnerPayload) else None
     request = JobRequest(
-        command=_check_command(command),
+        command=command.command if isinstance(command, RunnerPayload) else _check_command(command),
         image=check_text("image", image or ""),
         gpu_count=check_gpu_count("gpu_count", gpu_count),
         env=env,
@@ -198,8 +214,9 @@ def build_request(
         specs=normalize_specs(checked.pop("specs")),
         **{name: checked.pop(name) for name in _TEXT_FIELDS},
         options=checked,
+        payload=payload,
     )
-    words = () if isinstance(command, str) else command
+    words = () if isinstance(command, (str, RunnerPayload)) else command
     refuse_exposed_secrets(request, words)
     return request
 
@@ -243,10 +260,8 @@ def refuse_exposed_secrets(request: JobRequest, words: Iterable[str] = ()) -> No
 
 def _visible_texts(request: JobRequest) -> Iterable[tuple[str, str]]:
     yield "command", request.command
-    if carries_runner(request.command):
-        from tao_sdk.bundle.command import payload_of
-
-        yield from _texts_of("command", payload_of(request.command))
+    if request.payload:
+        yield from _texts_of("command", request.payload.content)
     yield "image", request.image
     for name in _TEXT_FIELDS:
         yield name, str(getattr(request, name))

@@ -27,8 +27,14 @@ from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
 from tao_sdk.platforms.logs import LogStream, in_pieces
-from tao_sdk.platforms.request import Option, build_request
-from tao_sdk.platforms.staged_data import stop_seconds, storage_for, with_data, with_payload
+from tao_sdk.platforms.request import Command, Option, build_request
+from tao_sdk.platforms.staged_data import (
+    has_runner,
+    stop_seconds,
+    storage_for,
+    with_data,
+    with_payload,
+)
 from tao_sdk.platforms.submission import Submitter, job_ref
 
 # Loaded by the first call that needs them: the store by what opens it; the models, whose
@@ -141,7 +147,7 @@ class PlatformSDK(ABC):
     def plan(
         self,
         image: str = "",
-        command: str | Sequence[str] = "",
+        command: Command = "",
         gpu_count: int = 1,
         env_vars: Mapping[str, str] | None = None,
         inputs: Any = None,
@@ -180,7 +186,7 @@ class PlatformSDK(ABC):
     def create_job(
         self,
         image: str = "",
-        command: str | Sequence[str] = "",
+        command: Command = "",
         gpu_count: int = 1,
         env_vars: Mapping[str, str] | None = None,
         inputs: Any = None,
@@ -366,7 +372,7 @@ class PlatformSDK(ABC):
         asked_at = self.store.request_cancel(job_id)
         try:
             self.backend.cancel(job_ref({**row, "cancel_requested_at": asked_at}))
-            limit = stop_seconds(decode(row, "request").get("command", "")) + 10
+            limit = stop_seconds(runner=has_runner(decode(row, "request"))) + 10
             return self.wait(job_id, timeout=limit).terminal
         except (BackendUnreachableError, WaitTimeoutError):
             return False

@@ -9,8 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from tao_sdk import settings
+from tao_sdk.bundle.payload import RunnerPayload
 from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.platforms.backend import Artefact, Plan
+from tao_sdk.platforms.request import Command, JobRequest
 
 _RUNNER_SETTINGS = (
     "TAO_GRACE_SECONDS",
@@ -29,60 +31,68 @@ _LAST_WORDS_SECONDS = 10.0
 
 
 def with_data(
-    command: str | Sequence[str],
+    command: Command,
     inputs: Mapping[str, Any] | None,
     outputs: Mapping[str, Any] | Sequence[str] | None,
-) -> str:
+) -> RunnerPayload:
     """The command, wrapped: `inputs` are brought to their paths first, `outputs` taken away."""
-    from tao_sdk.script_runner import build_entrypoint
+    from tao_sdk.script_runner import runner_payload
 
+    if isinstance(command, RunnerPayload):
+        command = command.packed
     text = command if isinstance(command, str) else shlex.join(command)
-    return build_entrypoint(command=text, inputs=inputs, outputs=outputs)["command"]
+    return runner_payload(command=text, inputs=inputs, outputs=outputs)
 
 
 def with_payload(plan: Plan) -> Plan:
-    """The plan with what its packed command will do, in words that people can read."""
-    if not carries_runner(plan.request.command):
+    """The plan with what its runner will do, in words that people can read."""
+    payload = plan.request.payload
+    if payload is None:
         return plan
-    from tao_sdk.bundle.command import payload_of
+    text = json.dumps(payload.content, indent=2, ensure_ascii=False)
+    shown = Artefact("runner payload", text.replace("\\u0000", "<from the job>/"))
+    plan = plan.with_artefact(shown)
+    if note := payload.content.get("note"):
+        plan.warnings = (*plan.warnings, note)
+    return plan
 
-    payload = json.dumps(payload_of(plan.request.command), indent=2, ensure_ascii=False)
-    shown = Artefact("runner payload", payload.replace("\\u0000", "<from the job>/"))
-    return plan.with_artefact(shown)
 
-
-def results_in_bucket(command: str, env: Mapping[str, str], job_id: str) -> str:
+def results_in_bucket(request: JobRequest, env: Mapping[str, str], job_id: str) -> str:
     """Where the runner of a job without a results folder delivers; "" when it does not.
 
     `env` is what the job will find in its environment.
     """
-    if not carries_runner(command):
+    if not request.payload:
         return ""
-    from tao_sdk.bundle.command import payload_of
     from tao_sdk.runner.destinations import destination
 
     to = destination(env, f"/{job_id}")
-    delivers = to.kind == "s3" and payload_of(command)["outputs"]["s3"]
+    delivers = to.kind == "s3" and request.payload.content["outputs"]["s3"]
     return to.root if delivers else ""
 
 
-def runner_settings(command: str) -> dict[str, str]:
+def runner_settings(request: JobRequest) -> dict[str, str]:
     """What this process was told about the runner, for jobs that do not inherit it."""
-    if not carries_runner(command):
+    if not request.payload:
         return {}
     return {name: value for name in _RUNNER_SETTINGS if (value := settings.lookup(name))}
 
 
-def stop_seconds(command: str) -> float:
+def stop_seconds(*, runner: bool) -> float:
     """How long a platform waits between asking a job to stop and ending it by force.
 
     The runner gives the command its grace period, ends it, and delivers what there is; then it
     needs a moment to leave its record and its last words.
     """
     grace = settings.get_seconds("TAO_GRACE_SECONDS")
-    if not carries_runner(command):
+    if not runner:
         return grace
     return grace + settings.get_seconds("TAO_DELIVERY_SECONDS") + _LAST_WORDS_SECONDS
+
+
+def has_runner(request: Mapping[str, Any]) -> bool:
+    """Whether a stored request has a runner. Its command carried it until payloads were stored."""
+    return bool(request.get("runner")) or carries_runner(request.get("command", ""))
 
 
 def storage_for(uri: str) -> ModuleType | None:

@@ -64,7 +64,7 @@ class TestOnce:
         jobs = later.create_jobs([lab.job("true")] * 3)
         server.faults.list_lag = 0.0
         later.get_statuses([job.id for job in jobs])
-        later._lepton._aftermath.finish()
+        later.backend._aftermath.finish()
         assert late.archived, "whoever sees it removes it"
 
     def test_the_oldest_of_several_is_the_one(

@@ -110,7 +110,7 @@ def environment(request: JobRequest, job_id: str) -> dict[str, str]:
     if results_mount(request.options["mounts"]):
         told["TAO_RESULTS_ROOT"] = RESULTS
     return {
-        **runner_settings(request.command),
+        **runner_settings(request),
         **job_credentials(request.env),
         **reveal_all(request.env),
         **told,
@@ -119,7 +119,7 @@ def environment(request: JobRequest, job_id: str) -> dict[str, str]:
 
 def stage(request: JobRequest, identity: JobIdentity) -> Staged:
     """Everything that submitting this job would put on the instance."""
-    stop = math.ceil(stop_seconds(request.command))
+    stop = math.ceil(stop_seconds(runner=request.payload is not None))
     registry = request.image.partition("/")[0]
     password = settings.lookup("NGC_KEY") if registry == _NGC else ""
     facts = {
@@ -135,7 +135,7 @@ def stage(request: JobRequest, identity: JobIdentity) -> Staged:
     files = {
         "token": f"{identity.token}\n",
         "stop_seconds": f"{stop}\n",
-        "command.sh": f"{request.command}\n",
+        "command.sh": f"{request.shell_command}\n",
         "supervise.sh": script,
     }
     values = environment(request, identity.job_id)
@@ -189,7 +189,7 @@ def results_address(request: JobRequest, place: Place, job_id: str) -> str:
     mount = results_mount(request.options["mounts"])
     if mount is not None:
         return f"brev://{place.instance}{mount.source.rstrip('/')}/{job_id}"
-    return results_in_bucket(request.command, environment(request, job_id), job_id)
+    return results_in_bucket(request, environment(request, job_id), job_id)
 
 
 def artefacts(staged: Staged, request: JobRequest, place: Place) -> tuple[Artefact, ...]:

@@ -127,17 +127,17 @@ class DockerBackend(Backend):
                 user=user,
                 info=info,
                 credentials=injected,
-                runner=runner_settings(request.command),
-                stop_seconds=stop_seconds(request.command),
+                runner=runner_settings(request),
+                stop_seconds=stop_seconds(runner=request.payload is not None),
                 keep_container=not planning.auto_remove(),
             ),
         )
         secret_names = frozenset({*request.env, *injected})
-        command = config.command_file(request.command)
+        command = config.command_file(request.shell_command)
         results_dir = planning.results_address(results, identity.job_id, local=self._local)
         if results is None:
             env = config.environment_of(body)
-            results_dir = results_in_bucket(request.command, env, identity.job_id)
+            results_dir = results_in_bucket(request, env, identity.job_id)
         local_bind = self._local and results is not None and results.source.startswith("/")
         return Plan(
             identity=identity,

@@ -81,7 +81,7 @@ def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
         env.update(NO_GPUS)
     env.update({name: value.reveal() for name, value in request.env.items()})
     env.update(told)
-    program, *arguments = command_words(request.command)
+    program, *arguments = command_words(request.shell_command)
     config = {
         "Image": request.image,
         # Said, because an image's own entry point would run in its place, with ours as arguments.

@@ -92,8 +92,8 @@ class KubernetesBackend(Backend):
             namespace=namespace,
             gpu_count=gpus,
             credentials=credentials,
-            runner=runner_settings(request.command),
-            stop_seconds=stop_seconds(request.command),
+            runner=runner_settings(request),
+            stop_seconds=stop_seconds(runner=request.payload is not None),
             login=planning.login(request),
         )
         objects = manifests.build(request, settled)
@@ -104,13 +104,13 @@ class KubernetesBackend(Backend):
                 **manifests.secret_environment(request, settled),
                 **manifests.plain_environment(request, settled),
             }
-            results_dir = results_in_bucket(request.command, env, identity.job_id)
+            results_dir = results_in_bucket(request, env, identity.job_id)
         return Plan(
             identity=identity,
             platform=self.platform,
             request=request,
             artefacts=lambda: planning.artefacts(
-                objects, self.transport, namespace, request.command
+                objects, self.transport, namespace, request.shell_command
             ),
             intent={
                 "server": self.transport.access.server,

@@ -237,7 +237,9 @@ def _pod_spec(
     container: dict[str, Any] = {
         "name": naming.CONTAINER,
         "image": request.image,
-        "command": commands.container_command(request.command, retried=bool(options["retries"])),
+        "command": commands.container_command(
+            request.shell_command, retried=bool(options["retries"])
+        ),
         "env": _environment(request, settled),
         "resources": _resources(request, settled),
         "volumeMounts": [*shm_mounts, *user_mounts, *command_mounts],
@@ -338,7 +340,7 @@ def _companions(request: JobRequest, settled: Settled) -> tuple[tuple[str, dict[
         kind = "kubernetes.io/dockerconfigjson"
         held = _secret(request, settled, _pull_name(settled), kind, {".dockerconfigjson": text})
         made.append(("secrets", held))
-    for number, part in enumerate(commands.parts(request.command)):
+    for number, part in enumerate(commands.parts(request.shell_command)):
         metadata = _metadata(request, settled, f"{settled.name}-command-{number}")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         made.append(("configmaps", {**body, "immutable": True, "binaryData": {"part": part}}))

@@ -90,7 +90,7 @@ class LeptonBackend(Backend):
             mounts=found.mounts,
             results_root=found.results_root,
             credentials=credentials,
-            runner=runner_settings(request.command),
+            runner=runner_settings(request),
             pull_secrets=pull,
         )
         objects = payload.build(request, settled)._replace(makes_pull_secret=makes_one)
@@ -102,7 +102,7 @@ class LeptonBackend(Backend):
                 **payload.secret_environment(request, settled),
                 **payload.plain_environment(request, settled),
             }
-            results_dir = results_in_bucket(request.command, env, identity.job_id)
+            results_dir = results_in_bucket(request, env, identity.job_id)
         access = self.transport.access
         return Plan(
             identity=identity,

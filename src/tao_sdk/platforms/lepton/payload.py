@@ -101,7 +101,7 @@ def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> d
         "resource_shape": settled.choice.shape,
         "container": {
             "image": request.image,
-            "command": command.container_command(request.command, request.num_nodes),
+            "command": command.container_command(request.shell_command, request.num_nodes),
         },
         "completions": request.num_nodes,
         "parallelism": request.num_nodes,

@@ -40,9 +40,10 @@ _RESERVED = frozenset(
 def refuse_impossible(request: JobRequest) -> None:
     """Raise for what no workspace could run."""
     check_image(request.image, "Lepton")
-    if len(request.command.encode()) > command.LONGEST_COMMAND:
+    size = len(request.shell_command.encode())
+    if size > command.LONGEST_COMMAND:
         raise ValidationError(
-            f"command: {len(request.command.encode()):,} bytes are more than a container can be "
+            f"command: {size:,} bytes are more than a container can be "
             f"given ({command.LONGEST_COMMAND:,}); pass large data as a file"
         )
     check_variables(request.env)

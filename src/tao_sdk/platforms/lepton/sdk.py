@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.lepton.options import OPTIONS
-from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.request import Command, Option
 from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them: they bring the HTTP client.
@@ -48,7 +48,7 @@ class LeptonSDK(PlatformSDK):
     def plan(
         self,
         image: str = "",
-        command: str | Sequence[str] = "",
+        command: Command = "",
         gpu_count: int = 1,
         env_vars: Mapping[str, str] | None = None,
         inputs: Any = None,

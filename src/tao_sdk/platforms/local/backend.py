@@ -93,7 +93,7 @@ class LocalBackend(Backend):
         folder = self._folder(identity.job_id)
         chosen = request.options["results_root"]
         results_root = _check_results_root(chosen) if chosen else self.root / "results"
-        files, argv = _command(request.command, folder)
+        files, argv = _command(request.shell_command, folder)
         staged = Staged(files, [results_root / identity.job_id])
         return self.plan_argv(request, identity, argv, staged, results_root, {})
 
@@ -140,7 +140,7 @@ class LocalBackend(Backend):
             gpu_keys=[gpu.key for gpu in usable],
             lease_folder=settings.get("TAO_GPU_LEASE_DIR"),
             when_busy=request.options["when_busy"],
-            grace_seconds=stop_seconds(request.command),
+            grace_seconds=stop_seconds(runner=request.payload is not None),
             gpu_fraction=request.options["gpu_fraction"],
             outer_lease=outer.name if outer and per_node else "",
         )

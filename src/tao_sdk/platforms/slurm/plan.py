@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.bundle.recognition import carries_runner
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
@@ -100,14 +99,14 @@ def stage(
         wanted,
         tasks,
         may_requeue=directives.may_requeue(request, cluster),
-        stop_seconds=stop_seconds(request.command),
+        stop_seconds=stop_seconds(runner=request.payload is not None),
     )
     files = {
         job_folder.sbatch: script,
         job_folder.task: text.task_script(
             job_folder, wanted, _roles(request, wanted.nodes), _directory(request, job_folder)
         ),
-        job_folder.entrypoint: f"{request.command}\n",
+        job_folder.entrypoint: f"{request.shell_command}\n",
         job_folder.specs: text.compact(dict(request.specs)),
         job_folder.env_names: text.compact(sorted(values)),
         job_folder.meta: text.compact(
@@ -186,7 +185,7 @@ def _environment(request: JobRequest, cluster: ClusterSettings) -> dict[str, str
     own = {name: on_cluster(secret.reveal()) for name, secret in request.env.items()}
     return {
         **defaults,
-        **runner_settings(request.command),
+        **runner_settings(request),
         **job_credentials(request.env),
         **own,
     }
@@ -246,12 +245,10 @@ def refuse_missing(wanted: Mapping[str, str], missing: Sequence[str]) -> None:
 
 
 def data_of(request: JobRequest) -> Data:
-    """The inputs that a packed command declares."""
-    if not carries_runner(request.command):
+    """The inputs that the request declares."""
+    if not request.payload:
         return Data()
-    from tao_sdk.bundle.command import payload_of
-
-    payload = payload_of(request.command)
+    payload = request.payload.content
     paths = []
     for _, path, where in payload["links"]:
         if "file://" in where:
