@@ -122,6 +122,15 @@ def test_documents_about_jobs(cli: Cli, place: str) -> None:
     assert check(removed, "removed")["removed"] == [name]
 
 
+def test_a_long_command_is_in_documents_whole(cli: Cli) -> None:
+    command = f"true # {'x' * 5000}"
+    words = ("run", "--json", "--detach", "--no-watch", "--gpus", "0", "-c", command)
+    assert json.loads(cli(*words))["command"] == command
+    for words in (("status", "--json", "-"), ("ls", "--json")):
+        assert json.loads(cli(*words))["jobs"][0]["command"] == command
+    assert "true # xxx" in cli("ls")
+
+
 def test_launch(cli: Cli, tmp_path: Path) -> None:
     bank = PatientBank(tmp_path)
     [closed] = cli.documents("launch", "cosmos-rl", code=2)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
 
 from tao_sdk.errors import AmbiguousJobError, JobNotFoundError, ValidationError
-from tao_sdk.job_store import JobStore, NewJob, StatusUpdate
+from tao_sdk.job_store import JobStore, NewJob, StatusUpdate, decode
 from tao_sdk.job_store.queries import (
     STEP_QUERY,
     events_query,
@@ -179,6 +181,64 @@ class TestHistory:
         assert len(rest) == 7
         assert rest[0]["seq"] > first[-1]["seq"]
         assert store.events(limit=0) == []
+
+
+LONG = {"command": "x" * 40_000, "num_nodes": 2, "env_names": ["V"] * 500, "gpu_count": 1}
+
+
+class TestNarrowRows:
+    @pytest.fixture
+    def stored(self) -> JobStore:
+        store = JobStore(":memory:")
+        store.begin_submissions(
+            [
+                NewJob(name, "", "", "", "docker", "t", "o", specs={"lr": 1}, request=request)
+                for name, request in (("long", LONG), ("short", {"command": "true"}))
+            ]
+        )
+        return store
+
+    def test_they_lack_only_the_specs(self, stored: JobStore) -> None:
+        narrow, whole = stored.jobs_by_id(["short"])["short"], stored.get_job("short")
+        assert whole is not None
+        assert whole == {**narrow, "specs": '{"lr": 1}'}
+
+    def test_a_long_request_is_whole_where_all_is_asked_for(self, stored: JobStore) -> None:
+        text = json.dumps(LONG)
+        stored.reject_submission("long", message="", failure={})
+        row = stored.get_job("long")
+        assert row is not None
+        assert row["request"] == text
+        assert stored.find_job("long")["request"] == text
+        assert {row["request"] for row in stored.list_jobs("Error")} == {text}
+        out = io.StringIO()
+        stored.export(out)
+        assert text in {
+            json.dumps(json.loads(line)["request"]) for line in out.getvalue().split("\n") if line
+        }
+
+    def test_polls_read_little_of_it(self, stored: JobStore) -> None:
+        rows = [
+            stored.jobs_by_id(["long"])["long"],
+            *stored.active_jobs("docker")[:1],
+            *stored.unsettled_submissions("docker")[:1],
+            *stored.list_jobs(narrow=True)[1:],
+        ]
+        for row in rows:
+            assert row["job_id"] == "long"
+            assert decode(row, "request") == {
+                "command": "x" * 200,
+                "num_nodes": 2,
+                "gpu_count": 1,
+                "abridged": True,
+            }
+            assert "specs" not in row
+
+    def test_it_goes_with_its_job(self, stored: JobStore) -> None:
+        stored.reject_submission("long", message="", failure={})
+        stored.delete_job("long")
+        with stored._database.read() as connection:
+            assert connection.execute("SELECT * FROM job_requests").fetchall() == []
 
 
 PLANS: dict[str, tuple[str, list[Any]]] = {

@@ -111,7 +111,8 @@ def test_many_confirmations_at_once(store: JobStore) -> None:
     confirmations = [Confirmation(f"job-{n}", f"c{n}", {"n": n}) for n in (2, 0, 7)]
     confirmed = store.confirm_submissions(confirmations)
     assert [row["job_id"] for row in confirmed] == ["job-2", "job-0"]
-    assert confirmed == [store.get_job("job-2"), store.get_job("job-0")]
+    stored = store.jobs_by_id(["job-0", "job-2"])
+    assert confirmed == [stored["job-2"], stored["job-0"]]
     assert [row["job_id"] for row in store.unsettled_submissions("docker")] == ["job-1"]
 
 

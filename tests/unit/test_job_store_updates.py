@@ -145,7 +145,7 @@ class TestRowsAfter:
     def test_they_are_the_stored_ones(self, store: JobStore) -> None:
         known = store.jobs_by_id(["job-1"])
         news = StatusUpdate("job-1", status="Running", message="half \udcff", observed=True)
-        assert store.rows_after([news], known) == {"job-1": row_of(store)}
+        assert store.rows_after([news], known) == store.jobs_by_id(["job-1"])
         assert row_of(store)["status"] == "Running"
         assert row_of(store)["updated_at"] > known["job-1"]["updated_at"]
 
@@ -266,6 +266,16 @@ def test_the_first_explanation_stays(store: JobStore) -> None:
     assert not store.record_failure("job-1", {"cause": "other"})
     assert not store.record_failure("nobody", {"cause": "other"})
     assert decode(row_of(store), "failure") == {"cause": "oom"}
+
+
+def test_explanations_of_many_jobs_at_once(store: JobStore) -> None:
+    store.create_job("job-2", "dino", "train", "local")
+    assert store.record_failure("job-1", {"cause": "oom"})
+    causes = {name: {"cause": f"of {name}"} for name in ("job-1", "job-2", "nobody")}
+    rows = store.record_failures(causes)
+    assert rows == store.jobs_by_id(["job-1", "job-2"])
+    assert [decode(row, "failure")["cause"] for row in rows.values()] == ["oom", "of job-2"]
+    assert store.record_failures({}) == {}
 
 
 def test_notes_in_the_history(store: JobStore) -> None:

@@ -5,6 +5,7 @@ That its jobs go on, on their platforms, is part of the conformance suite (`Test
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -78,6 +79,21 @@ def test_an_unsettled_submission_is_settled(path: Path) -> None:
             assert store.confirm_submission(row["job_id"], backend_job_id="b", native={})
 
 
+def test_long_requests_of_open_jobs_move_to_their_own_table(path: Path) -> None:
+    long = json.dumps({"command": "x" * 40_000, "num_nodes": 2})
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("UPDATE jobs SET request = ?", (long,))
+        old.commit()
+    with JobStore(path) as store:
+        assert {row["request"] for row in store.list_jobs()} == {long}
+        for row in store.active_jobs():
+            assert decode(row, "request")["num_nodes"] == 2
+            assert len(row["request"]) < 1000
+        with store._database.read() as connection:
+            moved = {row[0] for row in connection.execute("SELECT job_id FROM job_requests")}
+        assert moved == {row["job_id"] for row in store.active_jobs()}
+
+
 def test_an_ended_job_is_forgotten_with_all_of_its_rows(store: JobStore) -> None:
     done = store.list_jobs(status="Complete")[0]["job_id"]
     assert store.delete_job(done)
@@ -98,7 +114,7 @@ class TestOldProcess:
         with JobStore(path) as store:
             store.list_jobs()
             row = {**old_rows()[0], "seq": 100, "job_id": "by-the-old-process"}
-            row["request"] = '{"command": "sleep 1", "num_nodes": 2}'
+            row["request"] = json.dumps({"command": "x" * 40_000, "num_nodes": 2})
             insert = f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - the columns of the dump
             old.execute(insert, [*row.values()])
             found = store.get_job("by-the-old-process")

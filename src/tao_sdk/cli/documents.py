@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def job_fields(job: FoundJob, progress: Progress | None = None) -> dict[str, Any]:
     """A job in the one shape that every document uses. Unknown times and numbers are null."""
-    row, request = job.row, job.request
+    row, request = job.row, job.whole_request
     return {
         "job_id": job.job_id,
         "uri": job.uri,

@@ -55,8 +55,14 @@ class FoundJob:
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """What was asked for; {} for a job that another program recorded."""
+        """What was asked for, maybe abridged; {} for a job that another program recorded."""
         return decode(self.row, "request")
+
+    @property
+    def whole_request(self) -> Mapping[str, Any]:
+        """What was asked for, with the whole command and every option."""
+        row = self.place.store.get_job(self.job_id) if "abridged" in self.request else None
+        return decode(row or self.row, "request")
 
     @property
     def failure(self) -> dict[str, Any] | None:

@@ -120,6 +120,7 @@ class Listing:
             status=self.status or None,
             limit=None if self.limit is None else self.limit + 1,
             backend_type=self.platform,
+            narrow=True,
         )
         if self.open_first and not self.status:
             newest_open = reversed(store.active_jobs(self.platform))

@@ -84,7 +84,7 @@ def _refuse_parents(jobs: Sequence[FoundJob]) -> None:
     """Before anything is removed: the store would keep a parent's record, its results gone."""
     going = {job.job_id for job in jobs}
     for place in {job.place for job in jobs}:
-        for row in place.store.list_jobs():
+        for row in place.store.list_jobs(narrow=True):
             if row["parent_job_id"] in going and row["job_id"] not in going:
                 raise ValidationError(
                     f"job {row['parent_job_id']} is the parent of {row['job_id']}; nothing was "

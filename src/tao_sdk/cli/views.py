@@ -76,7 +76,7 @@ def come_back(job: FoundJob) -> str:
 
 
 def _facts(job: FoundJob, progress: Progress | None, now: datetime) -> Facts:
-    row, request = job.row, job.request
+    row, request = job.row, job.whole_request
     backend = f" ({row['backend_job_id']})" if row["backend_job_id"] else ""
     facts = [
         ("job", job.job_id),

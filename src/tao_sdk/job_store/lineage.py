@@ -6,7 +6,7 @@ from tao_sdk.errors import JobNotFoundError
 from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row
-from tao_sdk.job_store.statements import insert_row, select_all, select_job
+from tao_sdk.job_store.statements import insert_row, select_all, select_job, select_whole_job
 
 
 class Lineage(StoreBase):
@@ -90,7 +90,7 @@ class Lineage(StoreBase):
             row = select_job(connection, job_id)
             if row is None or not row["parent_job_id"]:
                 return None
-            return select_job(connection, row["parent_job_id"])
+            return select_whole_job(connection, row["parent_job_id"])
 
     def get_parent_model_path(
         self,

@@ -96,10 +96,18 @@ class Observations(StoreBase):
         text = encode(failure, "failure")
         with self._database.write() as connection:
             row = select_job(connection, job_id)
-            if row is None or row["failure"] is not None:
-                return False
-            update_job(connection, job_id, {"failure": text})
-        return True
+            return row is not None and _keep_failure(connection, row, text)
+
+    def record_failures(self, failures: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:
+        """The same for many jobs in one transaction. Their rows afterwards."""
+        texts = {job_id: encode(failure, "failure") for job_id, failure in failures.items()}
+        if not texts:
+            return {}
+        with self._database.write() as connection:
+            rows = select_jobs(connection, texts)
+            for job_id, row in rows.items():
+                _keep_failure(connection, row, texts[job_id])
+        return rows
 
     def add_event(self, job_id: str, kind: str, message: str = "") -> None:
         """Append a note to a job's history."""
@@ -133,6 +141,15 @@ def _write(connection: sqlite3.Connection, row: Row, updates: list[StatusUpdate]
             )
         row = {**row, **{name: storable(value) for name, value in changes.items()}}
     return row
+
+
+def _keep_failure(connection: sqlite3.Connection, row: Row, text: str) -> bool:
+    if row["failure"] is not None:
+        return False
+    changes = {"failure": text, "updated_at": utc_now()}
+    update_job(connection, row["job_id"], changes)
+    row.update(changes)
+    return True
 
 
 def _existing(connection: sqlite3.Connection, job_id: str) -> Row:

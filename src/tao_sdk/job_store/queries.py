@@ -9,7 +9,7 @@ from tao_sdk.errors import AmbiguousJobError, JobNotFoundError
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row, checked_limit, checked_statuses
 from tao_sdk.job_store.schema import ACTIVE, TO_CLEAN
-from tao_sdk.job_store.statements import select_all, select_job, select_jobs
+from tao_sdk.job_store.statements import NARROW, select_all, select_jobs, select_whole
 
 _SHORTEST_PREFIX = 4
 _SHOWN_CANDIDATES = 10
@@ -31,28 +31,34 @@ class Queries(StoreBase):
         *,
         backend_type: str | None = None,
         before: int | None = None,
+        narrow: bool = False,
     ) -> list[Row]:
-        """Jobs, newest first. `before`: only those older than the row with that `seq` (a page)."""
-        query, values = list_query(status, network_arch, action, limit, backend_type, before)
+        """Jobs, newest first. `before`: only those older than the row with that `seq` (a page).
+
+        `narrow`: quicker, without `specs` and with long requests abridged.
+        """
+        query, values = list_query(
+            status, network_arch, action, limit, backend_type, before, NARROW if narrow else "*"
+        )
         if not query:
             return []
         with self._database.read() as connection:
-            return select_all(connection, query, values)
+            return (select_all if narrow else select_whole)(connection, query, values)
 
     def active_jobs(self, backend_type: str | None = None) -> list[Row]:
-        """Jobs that have not ended, oldest first."""
+        """Jobs that have not ended, oldest first, as narrow rows."""
         query, values = of_backend_query(ACTIVE, backend_type)
         with self._database.read() as connection:
             return sorted(select_all(connection, query, values), key=lambda row: int(row["seq"]))
 
     def jobs_to_clean(self, backend_type: str | None = None) -> list[Row]:
-        """Jobs after which their platform still has to clean up, oldest first."""
+        """Jobs after which their platform still has to clean up, oldest first, as narrow rows."""
         query, values = of_backend_query(TO_CLEAN, backend_type)
         with self._database.read() as connection:
             return sorted(select_all(connection, query, values), key=lambda row: int(row["seq"]))
 
     def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Row]:
-        """The rows of those ids that are in the store."""
+        """The narrow rows of those ids that are in the store: the one read of a poll."""
         with self._database.read() as connection:
             return select_jobs(connection, ids)
 
@@ -61,8 +67,8 @@ class Queries(StoreBase):
         if reference == _NEWEST:
             return self._newest(backend_type)
         with self._database.read() as connection:
-            exact = select_job(connection, reference)
-            fitting = [exact] if exact else select_all(connection, *prefix_query(reference))
+            exact = select_whole(connection, EXACT_QUERY, (reference,))
+            fitting = exact or select_whole(connection, *prefix_query(reference))
         of_backend = [row for row in fitting if backend_type in (None, row["backend_type"])]
         if len(of_backend) == 1:
             return of_backend[0]
@@ -80,7 +86,7 @@ class Queries(StoreBase):
     def get_job_by_plan_step(self, plan_id: str, step_id: int) -> Row | None:
         """The newest job of a step of a plan."""
         with self._database.read() as connection:
-            found = select_all(connection, STEP_QUERY, (plan_id, step_id))
+            found = select_whole(connection, STEP_QUERY, (plan_id, step_id))
         return found[0] if found else None
 
     def events(self, job_id: str | None = None, after: int = 0, limit: int = 1000) -> list[Row]:
@@ -90,6 +96,7 @@ class Queries(StoreBase):
             return select_all(connection, query, values)
 
 
+EXACT_QUERY = "SELECT * FROM jobs WHERE job_id = ?"
 STEP_QUERY = """
     SELECT * FROM jobs WHERE plan_id = ? AND plan_id <> '' AND step_id = ?
     ORDER BY seq DESC LIMIT 1
@@ -103,6 +110,7 @@ def list_query(
     limit: int | None,
     backend_type: str | None,
     before: int | None,
+    columns: str = "*",
 ) -> tuple[str, list[Any]]:
     """The query behind `list_jobs`; empty when no status can fit."""
     equals = {"network_arch": network_arch, "action": action, "backend_type": backend_type}
@@ -116,7 +124,7 @@ def list_query(
     arms, arguments = [], []
     for state in statuses:
         arm = conditions if state is None else [*conditions, "status = ?"]
-        arms.append(f"SELECT * FROM jobs WHERE {' AND '.join(arm)}")
+        arms.append(f"SELECT {columns} FROM jobs WHERE {' AND '.join(arm)}")
         arguments += values if state is None else [*values, state]
     # Arms instead of IN (...): SQLite merges arms that are ordered already, but would sort IN.
     query = f"{' UNION ALL '.join(arms)} ORDER BY seq DESC LIMIT ?" if arms else ""
@@ -125,7 +133,7 @@ def list_query(
 
 def of_backend_query(condition: str, backend_type: str | None) -> tuple[str, list[Any]]:
     """Jobs that fulfil the condition of a partial index."""
-    query = f"SELECT * FROM jobs WHERE {condition}"
+    query = f"SELECT {NARROW} FROM jobs WHERE {condition}"
     return (
         (query, []) if backend_type is None else (f"{query} AND backend_type = ?", [backend_type])
     )

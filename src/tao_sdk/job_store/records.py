@@ -22,6 +22,7 @@ from tao_sdk.job_store.statements import (
     insert_row,
     require_parent,
     select_job,
+    select_whole_job,
     update_job,
 )
 
@@ -173,7 +174,7 @@ class Records(StoreBase):
     def get_job(self, job_id: str) -> Row | None:
         """The row of a job, or None. `specs` and the other JSON columns are text: see `decode`."""
         with self._database.read() as connection:
-            return select_job(connection, job_id)
+            return select_whole_job(connection, job_id)
 
     def compare_and_set_job_status(
         self, job_id: str, expected: Collection[str], status: str
@@ -225,7 +226,7 @@ class Records(StoreBase):
         wanted, text = encode(expected, "expected"), encode(specs, "specs")
         statuses = None if expected_statuses is None else _expected_statuses(expected_statuses)
         with self._database.write() as connection:
-            row = select_job(connection, job_id)
+            row = select_whole_job(connection, job_id)
             if row is None or not same_json(row["specs"], wanted):
                 return False
             if statuses is not None and row["status"] not in statuses:

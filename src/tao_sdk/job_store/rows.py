@@ -10,9 +10,15 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 
 Row = dict[str, Any]
-"""One row by column name. JSON columns are still text: see `decode`."""
+"""One row by column name. JSON columns are still text: see `decode`.
+
+A *narrow* row, which polls read, has no `specs`, and its `request` is `abridged`.
+"""
 
 JSON_COLUMNS = ("specs", "native", "request", "failure")
+
+_LONGEST_REQUEST = 2_000
+_LONGEST_ENTRY = 200
 
 
 class NewJob(NamedTuple):
@@ -85,6 +91,21 @@ def encode(value: Mapping[str, Any] | None, where: str) -> str:
         return json.dumps(dict(value or {}), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(f"{where} cannot be stored as JSON: {error}") from error
+
+
+def abridged(request: str) -> str:
+    """The JSON text of a request, made short: of long texts only the beginning is kept, of other
+    long entries nothing. `"abridged": true` says that it was.
+    """
+    if len(request) <= _LONGEST_REQUEST:
+        return request
+    short: dict[str, Any] = {}
+    for name, value in json.loads(request).items():
+        if isinstance(value, str):
+            short[name] = value[:_LONGEST_ENTRY]
+        elif len(json.dumps(value)) <= _LONGEST_ENTRY:
+            short[name] = value
+    return json.dumps({**short, "abridged": True})
 
 
 def same_json(left: str, right: str) -> bool:

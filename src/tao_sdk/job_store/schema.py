@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tao_sdk.errors import ForeignStoreError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
+from tao_sdk.job_store.rows import abridged
 
 APPLICATION_ID = int.from_bytes(b"TAOj", "big")
 
-_TABLES = frozenset({"jobs", "checkpoints", "events", "imports", "leases"})
+_TABLES = frozenset({"jobs", "checkpoints", "events", "imports", "leases", "job_requests"})
 
 
 def _quoted(words: list[str]) -> str:
@@ -125,6 +126,16 @@ _VERSION_2 = (
     """,
 )
 
+# The request of a job holds the command with everything that is packed into it, tens of kilobytes.
+# SQLite would read them all, to get at the columns behind them, whenever it reads the row. So the
+# row holds a short form and the side table the whole, where those differ.
+_VERSION_3 = """
+    CREATE TABLE job_requests (
+        job_id TEXT PRIMARY KEY REFERENCES jobs (job_id) ON DELETE CASCADE,
+        request TEXT NOT NULL
+    )
+"""
+
 
 def _create_version_1(connection: sqlite3.Connection) -> None:
     for statement in _VERSION_1:
@@ -136,9 +147,21 @@ def _add_leases_and_cleanup(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _move_long_requests(connection: sqlite3.Connection) -> None:
+    """Of open jobs only: ended ones are hardly read, and there may be any number of them."""
+    connection.execute(_VERSION_3)
+    query = f"SELECT job_id, request FROM jobs WHERE {ACTIVE}"
+    for job_id, request in connection.execute(query).fetchall():
+        short = abridged(request)
+        if short != request:
+            connection.execute("INSERT INTO job_requests VALUES (?, ?)", (job_id, request))
+            connection.execute("UPDATE jobs SET request = ? WHERE job_id = ?", (short, job_id))
+
+
 MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     _create_version_1,
     _add_leases_and_cleanup,
+    _move_long_requests,
 )
 
 

@@ -12,6 +12,15 @@ from tao_sdk.errors import UnknownParentError, ValidationError
 from tao_sdk.job_states import utc_now
 from tao_sdk.job_store.rows import Row, storable
 
+# The columns of a narrow row.
+NARROW = (
+    "seq, job_id, network_arch, action, workspace_id, backend_type, backend_job_id, status, "
+    "parent_job_id, image, results_dir, local_results_dir, base_checkpoint, plan_id, step_id, "
+    "last_epoch, instance_id, created_at, updated_at, phase, token, owner, native, request, "
+    "message, observed_at, poll_error, poll_error_since, missing_since, cancel_requested_at, "
+    "started_at, ended_at, exit_code, failure, cleanup_due"
+)
+
 # SQLite allows 999 parameters in old versions.
 _CHUNK = 500
 
@@ -35,15 +44,38 @@ def select_all(connection: sqlite3.Connection, query: str, values: Sequence[Any]
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
+def select_whole(
+    connection: sqlite3.Connection, query: str, values: Sequence[Any] = ()
+) -> list[Row]:
+    """Jobs with everything that belongs to them; the query selects all columns."""
+    rows = select_all(connection, query, values)
+    for chunk in chunks(rows):
+        ids = [row["job_id"] for row in chunk]
+        found = connection.execute(
+            f"SELECT job_id, request FROM job_requests WHERE job_id IN ({placeholders(ids)})", ids
+        )
+        requests = dict(found)
+        for row in chunk:
+            row["request"] = requests.get(row["job_id"], row["request"])
+    return rows
+
+
+def select_whole_job(connection: sqlite3.Connection, job_id: str) -> Row | None:
+    found = select_whole(connection, "SELECT * FROM jobs WHERE job_id = ?", (job_id,))
+    return found[0] if found else None
+
+
 def select_job(connection: sqlite3.Connection, job_id: str) -> Row | None:
-    found = select_all(connection, "SELECT * FROM jobs WHERE job_id = ?", (job_id,))
+    """A narrow row."""
+    found = select_all(connection, f"SELECT {NARROW} FROM jobs WHERE job_id = ?", (job_id,))
     return found[0] if found else None
 
 
 def select_jobs(connection: sqlite3.Connection, job_ids: Iterable[str]) -> dict[str, Row]:
+    """Narrow rows."""
     found: dict[str, Row] = {}
     for chunk in chunks(job_ids):
-        query = f"SELECT * FROM jobs WHERE job_id IN ({placeholders(chunk)})"
+        query = f"SELECT {NARROW} FROM jobs WHERE job_id IN ({placeholders(chunk)})"
         found.update((row["job_id"], row) for row in select_all(connection, query, chunk))
     return found
 

@@ -15,9 +15,18 @@ from typing import Any
 from tao_sdk.errors import JobExistsError, ValidationError
 from tao_sdk.job_states import TERMINAL_STATES, JobState, utc_now, validate_job_id
 from tao_sdk.job_store.base import StoreBase
-from tao_sdk.job_store.rows import Confirmation, NewJob, Row, checked_status, encode, is_terminal
+from tao_sdk.job_store.rows import (
+    Confirmation,
+    NewJob,
+    Row,
+    abridged,
+    checked_status,
+    encode,
+    is_terminal,
+)
 from tao_sdk.job_store.schema import UNSETTLED
 from tao_sdk.job_store.statements import (
+    NARROW,
     append_event,
     insert_row,
     require_parent,
@@ -31,7 +40,7 @@ _SUBMITTING = "submitting"
 _SUBMITTED = "submitted"
 _REJECTED = "rejected"
 
-UNSETTLED_QUERY = f"SELECT * FROM jobs WHERE {UNSETTLED} AND backend_type = ? ORDER BY seq"
+UNSETTLED_QUERY = f"SELECT {NARROW} FROM jobs WHERE {UNSETTLED} AND backend_type = ? ORDER BY seq"
 
 
 class Submissions(StoreBase):
@@ -52,7 +61,11 @@ class Submissions(StoreBase):
                 )
             for job, row in zip(jobs, rows, strict=True):
                 require_parent(connection, job.job_id, job.parent_job_id)
+                whole = row["request"]
+                row["request"] = abridged(whole)
                 insert_row(connection, "jobs", row)
+                if row["request"] != whole:
+                    insert_row(connection, "job_requests", {"job_id": job.job_id, "request": whole})
                 append_event(
                     connection,
                     job.job_id,

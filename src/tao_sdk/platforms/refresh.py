@@ -181,10 +181,10 @@ class Refresher:
         ]
         analyses = {**known, **self._explanations(unknown)}
         ids = [row["job_id"] for row in failed]
-        for job_id in ids:
-            if job_id in analyses:  # else asked again with the next poll
-                self._store.record_failure(job_id, analyses[job_id])
-        return self._store.jobs_by_id(ids)
+        # The others are asked about again with the next poll.
+        return self._store.record_failures(
+            {name: analyses[name] for name in ids if name in analyses}
+        )
 
     # ---------------------------------------------------------------- acting
 

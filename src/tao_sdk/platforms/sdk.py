@@ -276,7 +276,7 @@ class PlatformSDK(ABC):
 
     def list_jobs(self, status: str | None = None, limit: int | None = None) -> list[Job]:
         """Jobs of this platform, newest first, from the store."""
-        rows = self.store.list_jobs(status=status, limit=limit, backend_type=self.platform)
+        rows = self.store.list_jobs(status, limit=limit, backend_type=self.platform, narrow=True)
         return [self._handle(row) for row in rows]
 
     # ---------------------------------------------------------------- logs, results, reasons
