@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import os
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import tao_sdk
 from tao_sdk.failures.markdown import catalogue_markdown
 from tao_sdk.platforms import registry
-from tao_sdk.platforms.backend import Backend
-from tao_sdk.platforms.request import COMMON_OPTIONS, Option
+from tao_sdk.platforms.request import COMMON_OPTIONS, Option, options_of
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.settings import INJECTED_CREDENTIALS, SETTINGS, Setting
 
@@ -54,7 +51,7 @@ def common_options() -> str:
 def platform_options() -> str:
     """Keywords of `create_job` by platform."""
     return "\n\n".join(
-        f"### `{name}`\n\n{_option_table(_backend_of(sdk).options)}"
+        f"### `{name}`\n\n{_option_table(options_of(sdk.options_type))}"
         for name, sdk in _our_platforms().items()
     )
 
@@ -141,18 +138,6 @@ def _our_platforms() -> dict[str, type[PlatformSDK]]:
     """Those of this package: what else is installed here is nobody else's business."""
     classes = {name: registry.get(name) for name in registry.names()}
     return {name: sdk for name, sdk in classes.items() if sdk.__module__.startswith("tao_sdk.")}
-
-
-def _backend_of(sdk: type[PlatformSDK]) -> type[Backend]:
-    """The class: to make one of it may take credentials."""
-    importlib.import_module(f"{sdk.__module__.rpartition('.')[0]}.backend")
-    return next(kind for kind in _subclasses(Backend) if kind.platform == sdk.platform)
-
-
-def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    for below in kind.__subclasses__():
-        yield below
-        yield from _subclasses(below)
 
 
 def _option_table(options: Iterable[Option]) -> str:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
@@ -26,13 +26,21 @@ from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
 from tao_sdk.platforms.evidence import RawEvidence
-from tao_sdk.platforms.request import JobRequest, Option, check_text
+from tao_sdk.platforms.request import JobRequest, Keyword, check_text
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.result_record import ResultRecord, shim_argv
 from tao_sdk.secrets import PLACEHOLDER, Secret, reveal_all, seal
 
 # $0 is the job's folder. The outer shell leads the process group and returns at once.
 _START = 'echo $$ > "$0/pid"; "$@" > "$0/job.log" 2>&1 &'
+
+
+class ShellOptions(NamedTuple):
+    """The keywords of `create_job` that only this platform has."""
+
+    cwd: Annotated[str | None, Keyword("working directory; default: the caller's", check_text)] = (
+        None
+    )
 
 
 class ShellTransport:
@@ -46,7 +54,6 @@ class ShellBackend(seam.Backend):
     """Jobs below `<root>/jobs`, results below `<root>/results`."""
 
     platform = "shell"
-    options = (Option("cwd", "working directory; default: the caller's", check_text),)
     poll_seconds = 0.25
 
     def __init__(self, root: Path) -> None:
@@ -98,7 +105,7 @@ class ShellBackend(seam.Backend):
             subprocess.run(
                 ["/bin/sh", "-c", _START, str(folder), *argv],
                 env=env,
-                cwd=plan.request.options["cwd"],
+                cwd=plan.request.options.cwd,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(lock,),
                 start_new_session=True,
@@ -235,6 +242,7 @@ class ShellSDK(PlatformSDK):
     """What users import. Constructing it opens nothing."""
 
     platform = "shell"
+    options_type = ShellOptions
 
     def __init__(
         self, state_file: str | Path | None = None, root: str | Path = "~/tao-shell"

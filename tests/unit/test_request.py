@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
 from tao_sdk.errors import SecretExposureError, UnknownOptionError, ValidationError
-from tao_sdk.platforms.request import JobRequest, Option, build_request, check_gpu_ids, check_text
-
-OPTIONS = (
-    Option("gpu_ids", "these GPUs", check_gpu_ids, ()),
-    Option("cwd", "working directory", check_text),
+from tao_sdk.platforms.request import (
+    JobRequest,
+    Keyword,
+    build_request,
+    check_gpu_ids,
+    check_text,
+    checked_options,
+    options_of,
 )
+
+
+class Options(NamedTuple):
+    gpu_ids: Annotated[tuple[str, ...], Keyword("these GPUs", check_gpu_ids)] = ()
+    cwd: Annotated[str | None, Keyword("working directory", check_text)] = None
 
 
 def build(**keywords: Any) -> JobRequest:
@@ -25,13 +33,27 @@ def build(**keywords: Any) -> JobRequest:
             ("env_vars", None),
         )
     }
-    return build_request(OPTIONS, keywords=keywords, platform="test", **fixed)
+    return build_request(Options, keywords=keywords, platform="test", **fixed)
 
 
 def test_defaults() -> None:
     request = build()
     assert (request.gpu_count, request.num_nodes, request.image) == (1, 1, "")
-    assert request.options == {"gpu_ids": (), "cwd": None}
+    assert request.options == Options()
+
+
+def test_an_options_class_declares_its_keywords() -> None:
+    assert [(option.name, option.meaning, option.default) for option in options_of(Options)] == [
+        ("gpu_ids", "these GPUs", ()),
+        ("cwd", "working directory", None),
+    ]
+    assert build(gpu_ids=[1], cwd="/tmp").options == Options(("1",), "/tmp")
+
+
+def test_options_can_be_checked_without_a_request() -> None:
+    assert checked_options(Options, {"gpu_ids": "0,1", "cwd": None}) == Options(("0", "1"))
+    with pytest.raises(ValidationError, match="cwd"):
+        checked_options(Options, {"cwd": 5})
 
 
 def test_what_is_stored_has_names_of_variables_only() -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_c
 
 from tao_sdk.bundle.recognition import without_bundle
 from tao_sdk.job_states import JobState
-from tao_sdk.platforms.request import JobRequest, Option
+from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
@@ -274,8 +274,6 @@ class Backend(ABC):
     """The primitives that a platform supplies."""
 
     platform: ClassVar[str]
-    options: ClassVar[tuple[Option, ...]] = ()
-    """Keywords of `create_job` beyond those that every platform has."""
     poll_seconds: ClassVar[float] = 2.0
     """How often an attached wait asks; a poll is one round trip whatever the number of jobs."""
     submit_parallelism: ClassVar[int] = 4

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from tao_sdk import settings
 from tao_sdk.bundle.payload import RunnerPayload
@@ -46,6 +46,42 @@ class Option(NamedTuple):
     default: Any = None
 
 
+class Keyword(NamedTuple):
+    """The metadata of a field of a platform's options: `name: Annotated[type, Keyword(...)]`."""
+
+    meaning: str
+    check: Callable[[str, Any], Any]
+
+
+class NoOptions(NamedTuple):
+    """The options of a platform that has none of its own."""
+
+
+_Options = TypeVar("_Options")
+_declared: dict[type[Any], tuple[Option, ...]] = {}
+
+
+def options_of(fields: type[Any]) -> tuple[Option, ...]:
+    """The keywords that an options class declares: a NamedTuple whose fields have a `Keyword`."""
+    if fields not in _declared:
+        hints = get_type_hints(fields, include_extras=True)
+        keywords = {name: hints[name].__metadata__[0] for name in hints}
+        _declared[fields] = tuple(
+            Option(name, keywords[name].meaning, keywords[name].check, default)
+            for name, default in fields._field_defaults.items()
+        )
+    return _declared[fields]
+
+
+def checked_options(fields: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """The options with these keywords checked, and the defaults for all others."""
+    table = {option.name: option for option in options_of(fields)}
+    checked = {
+        name: table[name].check(name, value) for name, value in given.items() if value is not None
+    }
+    return fields(**checked)
+
+
 class JobRequest(NamedTuple):
     """One job, as asked for. Environment values are secrets, the rest may be shown and stored."""
 
@@ -62,7 +98,8 @@ class JobRequest(NamedTuple):
     plan_id: str = ""
     step_id: int = 0
     specs: Mapping[str, Any] = _NONE
-    options: Mapping[str, Any] = _NONE
+    options: Any = NoOptions()
+    """The platform's own options, as its options class."""
     payload: RunnerPayload | None = None
     """What the runner does, where the job stages data; `command` is then only a part of it."""
 
@@ -73,7 +110,11 @@ class JobRequest(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """What the store keeps: environment names, never values."""
-        shown = {name: _plain(value) for name, value in self.options.items() if value not in _UNSET}
+        shown = {
+            name: _plain(value)
+            for name, value in self.options._asdict().items()
+            if value not in _UNSET
+        }
         staged = {"runner": True, "payload": self.payload.content} if self.payload else {}
         return {
             "command": self.command,
@@ -183,7 +224,7 @@ COMMON_OPTIONS: tuple[Option, ...] = (
 
 
 def build_request(
-    platform_options: Iterable[Option],
+    options_type: type[Any],
     *,
     image: str,
     command: Command,
@@ -193,7 +234,7 @@ def build_request(
     platform: str,
 ) -> JobRequest:
     """Check everything that needs no platform and return the request."""
-    table = {option.name: option for option in (*COMMON_OPTIONS, *platform_options)}
+    table = {option.name: option for option in (*COMMON_OPTIONS, *options_of(options_type))}
     unknown = [name for name in keywords if name not in table]
     if unknown:
         raise _unknown_option(unknown[0], table, platform)
@@ -213,7 +254,7 @@ def build_request(
         num_nodes=checked.pop("num_nodes"),
         specs=normalize_specs(checked.pop("specs")),
         **{name: checked.pop(name) for name in _TEXT_FIELDS},
-        options=checked,
+        options=options_type(**checked),
         payload=payload,
     )
     words = () if isinstance(command, (str, RunnerPayload)) else command
@@ -265,7 +306,7 @@ def _visible_texts(request: JobRequest) -> Iterable[tuple[str, str]]:
     yield "image", request.image
     for name in _TEXT_FIELDS:
         yield name, str(getattr(request, name))
-    for name, value in request.options.items():
+    for name, value in request.options._asdict().items():
         yield from _texts_of(name, value)
     yield from _texts_of("specs", request.specs)
 

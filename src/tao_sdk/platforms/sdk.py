@@ -27,7 +27,7 @@ from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
 from tao_sdk.platforms.logs import LogStream, in_pieces
-from tao_sdk.platforms.request import Command, Option, build_request
+from tao_sdk.platforms.request import Command, NoOptions, Option, build_request, options_of
 from tao_sdk.platforms.staged_data import (
     has_runner,
     stop_seconds,
@@ -54,6 +54,8 @@ class PlatformSDK(ABC):
     """Launch, watch, explain and stop jobs on one platform."""
 
     platform: ClassVar[str]
+    options_type: ClassVar[type[Any]] = NoOptions
+    """The keywords of `create_job` that only this platform has: a NamedTuple, see `Keyword`."""
     default_workspace: ClassVar[str] = ""
 
     def __init__(
@@ -83,7 +85,7 @@ class PlatformSDK(ABC):
     @property
     def options(self) -> tuple[Option, ...]:
         """The keywords of `create_job` that only this platform has."""
-        return self.backend.options
+        return options_of(self.options_type)
 
     @functools.cached_property
     def backend(self) -> Backend:
@@ -159,7 +161,7 @@ class PlatformSDK(ABC):
         if inputs or outputs:
             command = with_data(command, inputs, outputs)
         request = build_request(
-            self.backend.options,
+            self.options_type,
             image=image,
             command=command,
             gpu_count=gpu_count,

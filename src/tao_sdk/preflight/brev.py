@@ -19,7 +19,8 @@ from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, Val
 from tao_sdk.platforms.brev.answers import Instance
 from tao_sdk.platforms.brev.choosing import FOR_A_CLOUD, best_offer
 from tao_sdk.platforms.brev.cli import API_KEY_PREFIX, INSTALL_HINT, LOGIN_HINT, BrevCli
-from tao_sdk.platforms.brev.options import check_word
+from tao_sdk.platforms.brev.options import BrevOptions, check_word
+from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import gpu_checks
@@ -101,14 +102,13 @@ def _instance(asked: Any, instances: Sequence[Instance]) -> Check:
 
 def _offer(request: PreflightRequest, cli: BrevCli) -> Check:
     """One that is made for the job: which, and what it costs."""
-    options = {
+    given = {
         name: request.options[name]
         for name in ("gpu_type", *FOR_A_CLOUD)
         if request.options.get(name)
     }
     try:
-        for name, value in options.items():
-            check_word(name, value)
+        options = checked_options(BrevOptions, given)
         count = 1 if request.gpu_count is None else request.gpu_count
         return passed("brev.offer", str(best_offer(cli, options, count)))
     except TaoError as error:

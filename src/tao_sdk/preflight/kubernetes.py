@@ -16,8 +16,9 @@ from tao_sdk.platforms.kubernetes import preflight as cluster_checks
 from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
 from tao_sdk.platforms.kubernetes.api import KubeApi, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
-from tao_sdk.platforms.kubernetes.options import OPTIONS
+from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.kubernetes.planning import wish_for
+from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import FAILED, Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpu_architecture import as_sm
@@ -156,14 +157,11 @@ def _capacity(cluster: Cluster, nodes: Items, request: PreflightRequest) -> Chec
     return passed("kubernetes.gpus", f"{total} GPUs are allocatable")
 
 
-def _placement(options: Mapping[str, Any]) -> dict[str, Any]:
+def _placement(options: Mapping[str, Any]) -> KubernetesOptions:
     """What the job says about where its pods may be put, as the platform reads it."""
     says = ("node_selector", "tolerations", "overlay")
-    return {
-        option.name: option.check(option.name, options[option.name])
-        for option in OPTIONS
-        if option.name in says and options.get(option.name)
-    }
+    given = {name: options[name] for name in says if options.get(name)}
+    return checked_options(KubernetesOptions, given)
 
 
 def kind_checks(request: PreflightRequest, nodes: Items) -> Iterator[Check]:

@@ -14,8 +14,9 @@ from tao_sdk.errors import CapacityError, CredentialError, PlatformError, Valida
 from tao_sdk.platforms.lepton import naming, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi, Timeouts
-from tao_sdk.platforms.lepton.options import OPTIONS
+from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import GpuFacts, gpu_checks
@@ -81,9 +82,9 @@ def _place_checks(workspace: Workspace, request: PreflightRequest) -> Iterator[C
         return
     gpus = 1 if request.gpu_count is None else request.gpu_count
     try:
-        options = _checked(request.options)
+        options = checked_options(LeptonOptions, request.options)
         found = planning.find_place(options, gpus, workspace)
-        planning.pull_secrets(options["image_pull_secret"], request.container_image, workspace)
+        planning.pull_secrets(options.image_pull_secret, request.container_image, workspace)
     except (ValidationError, CapacityError) as error:
         yield failed("lepton.place", str(error), _OTHER_PLACE)
         return
@@ -94,12 +95,3 @@ def _place_checks(workspace: Workspace, request: PreflightRequest) -> Iterator[C
     yield passed("lepton.place", "; ".join(told))
     kind = next((one.gpu_type for one in workspace.shapes() if one.id == choice.shape), "")
     yield from gpu_checks(request, [GpuFacts(str(n), "", model=kind) for n in range(choice.gpus)])
-
-
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        option.name: option.default
-        if given.get(option.name) is None
-        else option.check(option.name, given[option.name])
-        for option in OPTIONS
-    }

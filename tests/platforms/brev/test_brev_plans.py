@@ -15,7 +15,7 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import JobIdentity
 from tao_sdk.platforms.brev import planning
 from tao_sdk.platforms.brev.answers import Offer
-from tao_sdk.platforms.brev.options import OPTIONS
+from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.brev.planning import Place
 from tao_sdk.platforms.request import JobRequest, build_request
 
@@ -26,7 +26,7 @@ NEW = Place("tao-0f1e2d3c", Offer("g6e.xlarge", "L40S", 1, 2.0))
 def request(**keywords: Any) -> JobRequest:
     asked = {"image": "busybox", "command": "echo hi", "gpu_count": 1, "env_vars": None}
     fixed = {name: keywords.pop(name, value) for name, value in asked.items()}
-    return build_request(OPTIONS, **fixed, keywords=keywords, platform="brev")
+    return build_request(BrevOptions, **fixed, keywords=keywords, platform="brev")
 
 
 def created(asked: JobRequest, *more: str) -> list[str]:

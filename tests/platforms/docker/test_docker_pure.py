@@ -12,7 +12,7 @@ from tao_sdk.errors import CapacityError, UnknownOptionError, ValidationError
 from tao_sdk.models import JobState
 from tao_sdk.platforms.common.option_checks import check_size
 from tao_sdk.platforms.docker import config, gpus, images, users
-from tao_sdk.platforms.docker.options import OPTIONS, check_mounts
+from tao_sdk.platforms.docker.options import DockerOptions, check_mounts
 from tao_sdk.platforms.docker.states import Census, Container, interpret
 from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.request import JobRequest, build_request
@@ -25,7 +25,7 @@ TEGRA = {**INFO, "KernelVersion": "5.15.148-tegra"}
 def request(**keywords: Any) -> JobRequest:
     asked: dict[str, Any] = {"image": "img", "command": "true", "gpu_count": 0, "env_vars": None}
     named = {name: keywords.pop(name) for name in tuple(asked) if name in keywords}
-    return build_request(OPTIONS, **{**asked, **named}, keywords=keywords, platform="docker")
+    return build_request(DockerOptions, **{**asked, **named}, keywords=keywords, platform="docker")
 
 
 def body(asked: JobRequest, user: users.ContainerUser | None = None) -> dict[str, Any]:
@@ -139,7 +139,7 @@ ROOT = users.Caller(0, 0, (0,), "root")
 def choose(caller: users.Caller, **keywords: Any) -> users.ContainerUser:
     facts = {"local": True, "results": True, "info": INFO}
     facts.update({name: keywords.pop(name) for name in tuple(facts) if name in keywords})
-    return users.choose(keywords, caller, **facts)  # type: ignore[arg-type]  # keywords of several types
+    return users.choose(DockerOptions(**keywords), caller, **facts)  # type: ignore[arg-type]  # keywords of several types
 
 
 def test_results_belong_to_whoever_asked() -> None:

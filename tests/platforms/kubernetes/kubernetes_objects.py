@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tao_sdk.platforms.kubernetes.manifests import Objects, Settled, build
-from tao_sdk.platforms.kubernetes.options import OPTIONS
+from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.request import JobRequest, build_request
 
 JOB_ID = "0c2f6c1e-98a5-4a0c-9e1c-3c8a2f1d7b55"
@@ -22,7 +22,7 @@ def request(**keywords: Any) -> JobRequest:
         **keywords,
     }
     first = {name: given.pop(name) for name in ("image", "command", "gpu_count", "env_vars")}
-    return build_request(OPTIONS, **first, keywords=given, platform="kubernetes")
+    return build_request(KubernetesOptions, **first, keywords=given, platform="kubernetes")
 
 
 def objects(*, login: Any = None, credentials: Any = None, **keywords: Any) -> Objects:

@@ -14,6 +14,7 @@ from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES
 from tao_sdk.platforms.lepton import command, mounts, naming, options, shapes
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
 from tao_sdk.platforms.lepton.mounts import Place, Volume
+from tao_sdk.platforms.request import options_of
 from tao_sdk.result_record import ResultRecord, told_record
 
 JOB = "0f3a9f6e-3f0a-4b44-9b6e-1c2d3e4f5a6b"
@@ -157,7 +158,7 @@ class TestOptions:
         [(512, 512), ("512Mi", 512), ("16Gi", 16384), ("16 GB", 16384), ("16g", 16384)],
     )
     def test_shared_memory(self, given: Any, mib: int) -> None:
-        [option] = [one for one in options.OPTIONS if one.name == "shm_size"]
+        [option] = [one for one in options_of(options.LeptonOptions) if one.name == "shm_size"]
         assert option.check("shm_size", given) == mib
         with pytest.raises(ValidationError, match="shm_size"):
             option.check("shm_size", "much")

@@ -20,7 +20,7 @@ from tao_sdk.platforms.request import JobRequest, build_request
 from tao_sdk.platforms.slurm import cluster_settings as clusters
 from tao_sdk.platforms.slurm import packaged_defaults
 from tao_sdk.platforms.slurm import plan as planning
-from tao_sdk.platforms.slurm.options import OPTIONS, PROTECTED
+from tao_sdk.platforms.slurm.options import PROTECTED, SlurmOptions
 from tao_sdk.platforms.slurm.probe import Facts, choose_runtime, minutes, parse_facts
 from tao_sdk.platforms.slurm.resources import check_wall_time, resources_of
 
@@ -53,7 +53,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> clusters.ClusterSettings:
 def ask(command: str = "train", image: str = "", gpu_count: int = 1, **keywords: Any) -> JobRequest:
     env = keywords.pop("env_vars", None)
     return build_request(
-        OPTIONS,
+        SlurmOptions,
         image=image,
         command=command,
         gpu_count=gpu_count,

@@ -34,7 +34,7 @@ from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
-from tao_sdk.platforms.brev.options import OPTIONS
+from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.brev.states import Answer, End, judge, parse_answer
 from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.job_files import OutcomeFiles
@@ -58,7 +58,6 @@ class BrevBackend(Backend):
     """Runs jobs on instances."""
 
     platform = "brev"
-    options = OPTIONS
     poll_seconds = 5.0
     transport: BrevCli
 
@@ -82,7 +81,7 @@ class BrevBackend(Backend):
             raise CredentialError(str(error)) from error
         staged = planning.stage(request, identity)
         results_dir = planning.results_address(request, place, identity.job_id)
-        mount = results_mount(request.options["mounts"])
+        mount = results_mount(request.options.mounts)
         offer = place.offer
         return Plan(
             identity=identity,
@@ -95,7 +94,7 @@ class BrevBackend(Backend):
                 "results": mount.source if mount else "",
                 "type": offer.type if offer else "",
                 "price": offer.price if offer else None,
-                "keep": bool(request.options["keep"]),
+                "keep": bool(request.options.keep),
             },
             results_dir=results_dir,
             warnings=planning.notes(request, place, results_dir),
@@ -103,9 +102,9 @@ class BrevBackend(Backend):
         )
 
     def _place(self, request: JobRequest, job_id: str) -> planning.Place:
-        options = request.options
-        if options["instance_id"]:
-            return planning.Place(self.instances.find(options["instance_id"]).name)
+        options: BrevOptions = request.options
+        if options.instance_id:
+            return planning.Place(self.instances.find(options.instance_id).name)
         offer = best_offer(self.transport, options, request.gpu_count)
         return planning.Place(f"tao-{job_id[:8]}", offer)
 

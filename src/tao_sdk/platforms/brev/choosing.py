@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tao_sdk.errors import CapacityError, UnsupportedError
 from tao_sdk.platforms.brev.answers import Offer
 from tao_sdk.platforms.brev.cli import BrevCli
+from tao_sdk.platforms.brev.options import BrevOptions
 
 FOR_A_CLOUD = ("cloud_cred_id", "workspace_group_id")
 """Options that not every version of the program can pass on."""
@@ -17,16 +17,16 @@ FOR_A_CLOUD = ("cloud_cred_id", "workspace_group_id")
 _ARM = ("arm", "aarch")
 
 
-def best_offer(cli: BrevCli, options: Mapping[str, Any], gpu_count: int) -> Offer:
+def best_offer(cli: BrevCli, options: BrevOptions, gpu_count: int) -> Offer:
     """What would be ordered for a job; Brev is asked."""
     for name in FOR_A_CLOUD:
         flag = name.replace("_", "-")
-        if options.get(name) and flag not in cli.facts().create_flags:
+        if getattr(options, name) and flag not in cli.facts().create_flags:
             raise UnsupportedError(
                 f"{name}: this brev program has no `create --{flag}`; choose that in Brev's "
                 "console, and give the instance's name as instance_id="
             )
-    gpu_type = options.get("gpu_type") or ""
+    gpu_type = options.gpu_type
     return choose(cli.offers(gpus=bool(gpu_count or gpu_type)), gpu_type, gpu_count)
 
 

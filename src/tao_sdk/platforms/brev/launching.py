@@ -12,6 +12,7 @@ from tao_sdk.platforms.brev.choosing import FOR_A_CLOUD
 from tao_sdk.platforms.brev.instances import Instances, refuse_unfit
 from tao_sdk.platforms.brev.ledger import Entry
 from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.remote.framing import table
 
 _READY_FOR_SECONDS = 300.0
@@ -61,21 +62,22 @@ class Launcher:
         return True
 
     def _order(self, plan: Plan, place: planning.Place) -> None:
-        options, offer = plan.request.options, place.offer
+        options: BrevOptions = plan.request.options
+        offer = place.offer
         assert offer is not None, "somebody asked for a new one"  # noqa: S101 - our own mistake
         extra = []
         for name in FOR_A_CLOUD:
-            if options[name]:
-                extra += [f"--{name.replace('_', '-')}", options[name]]
+            if value := getattr(options, name):
+                extra += [f"--{name.replace('_', '-')}", value]
         entry = Entry(
             name=place.instance,
             job_id=plan.job_id,
             type=offer.type,
             price=offer.price,
             made_at=time.time(),
-            keep=bool(options["keep"]),
-            max_hours=options["max_hours"],
-            idle_minutes=options["idle_minutes"],
+            keep=bool(options.keep),
+            max_hours=options.max_hours,
+            idle_minutes=options.idle_minutes,
         )
         try:
             self._instances.order(entry, extra)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.common.mounts import check_each_mount
 from tao_sdk.platforms.common.option_checks import check_amount, check_size, check_switch
-from tao_sdk.platforms.request import Option, check_text
+from tao_sdk.platforms.request import Keyword, check_text
 
 # What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
 # flag, and none for a path.
@@ -44,16 +44,38 @@ def _check_mount(where: str, value: Any) -> Mount:
     return Mount(mount.source.rstrip("/") or "/", mount.target.rstrip("/") or "/", mount.read_only)
 
 
-OPTIONS = (
-    Option("instance_id", "an instance that is there already, by name or id", check_word, ""),
-    Option("gpu_type", "GPU (L40S) or type (g5.xlarge) of a new instance", check_word, ""),
-    Option("cloud_cred_id", "cloud account that a new instance is made with", check_word, ""),
-    Option("workspace_group_id", "workspace group of a new instance", check_word, ""),
-    Option("keep", "leave the new instance when the job has ended", check_switch, False),
-    Option("max_hours", "delete the new instance at that age, job or not", check_amount()),
-    Option("idle_minutes", "delete a kept instance once idle for so long", check_amount()),
-    Option("mounts", "folders of the instance: 'source[:target[:ro|rw]]'", check_mounts, ()),
-    Option("shm_size", "size of /dev/shm; default: half of the instance's memory", check_size),
-    Option("cwd", "working directory in the container; default: the image's", check_text, ""),
-    Option("network", "network of the container; default: Docker's", check_word, ""),
-)
+class BrevOptions(NamedTuple):
+    """What a job on Brev can be given beyond what every platform has."""
+
+    instance_id: Annotated[
+        str, Keyword("an instance that is there already, by name or id", check_word)
+    ] = ""
+    gpu_type: Annotated[
+        str, Keyword("GPU (L40S) or type (g5.xlarge) of a new instance", check_word)
+    ] = ""
+    cloud_cred_id: Annotated[
+        str, Keyword("cloud account that a new instance is made with", check_word)
+    ] = ""
+    workspace_group_id: Annotated[str, Keyword("workspace group of a new instance", check_word)] = (
+        ""
+    )
+    keep: Annotated[
+        bool, Keyword("leave the new instance when the job has ended", check_switch)
+    ] = False
+    max_hours: Annotated[
+        float | None, Keyword("delete the new instance at that age, job or not", check_amount())
+    ] = None
+    idle_minutes: Annotated[
+        float | None, Keyword("delete a kept instance once idle for so long", check_amount())
+    ] = None
+    mounts: Annotated[
+        tuple[Mount, ...],
+        Keyword("folders of the instance: 'source[:target[:ro|rw]]'", check_mounts),
+    ] = ()
+    shm_size: Annotated[
+        int | None, Keyword("size of /dev/shm; default: half of the instance's memory", check_size)
+    ] = None
+    cwd: Annotated[
+        str, Keyword("working directory in the container; default: the image's", check_text)
+    ] = ""
+    network: Annotated[str, Keyword("network of the container; default: Docker's", check_word)] = ""

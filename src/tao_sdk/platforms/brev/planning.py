@@ -13,6 +13,7 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import Artefact, JobIdentity
 from tao_sdk.platforms.brev.answers import Offer, cost
 from tao_sdk.platforms.brev.machine import PROGRAMS
+from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.mounts import RESULTS, results_mount
@@ -95,10 +96,10 @@ def refuse_impossible(request: JobRequest) -> None:
         raise ValidationError("image: Brev runs commands in an image; name one")
     if not _IMAGE_NAME.fullmatch(request.image):
         raise ValidationError(f"image: {request.image!r} is not the name of an image")
-    options = request.options
-    if options["instance_id"]:
+    options: BrevOptions = request.options
+    if options.instance_id:
         for name in _FOR_NEW_ONES:
-            if options[name]:
+            if getattr(options, name):
                 raise ValidationError(
                     f"{name}: is about a new instance, and instance_id= names one that is there"
                 )
@@ -107,7 +108,7 @@ def refuse_impossible(request: JobRequest) -> None:
 def environment(request: JobRequest, job_id: str) -> dict[str, str]:
     """What the job finds set, beside what its image says. Holds secrets."""
     told = {"TAO_JOB_ID": job_id, "TAO_ATTEMPT": "1"}
-    if results_mount(request.options["mounts"]):
+    if results_mount(request.options.mounts):
         told["TAO_RESULTS_ROOT"] = RESULTS
     return {
         **runner_settings(request),
@@ -127,7 +128,7 @@ def stage(request: JobRequest, identity: JobIdentity) -> Staged:
         "name": identity.name,
         "image": request.image,
         "gpus": str(request.gpu_count),
-        "shm": str(request.options["shm_size"] or ""),
+        "shm": str(request.options.shm_size or ""),
         "registry": registry,
         "registry_user": _NGC_USER,
     }
@@ -148,7 +149,7 @@ def stage(request: JobRequest, identity: JobIdentity) -> Staged:
 
 def _container(request: JobRequest, identity: JobIdentity, stop: int) -> str:
     """A function of the shell that makes the container; its words are more options for Docker."""
-    options = request.options
+    options: BrevOptions = request.options
     words = ["docker", "create", "-i", "--name", identity.name, "--cidfile", "cid"]
     labels = {
         "tao-toolkit": "true",
@@ -167,16 +168,16 @@ def _container(request: JobRequest, identity: JobIdentity, stop: int) -> str:
         str(stop),
     ]
     made = []
-    for mount in options["mounts"]:
+    for mount in options.mounts:
         only = ",readonly" if mount.read_only else ""
         words += ["--mount", f"type=bind,source={mount.source},target={mount.target}{only}"]
         if not mount.read_only:
             source = shlex.quote(mount.source)
             made.append(f"  mkdir -p {source} 2>/dev/null || sudo -n mkdir -p {source}\n")
-    if options["cwd"]:
-        words += ["-w", options["cwd"]]
-    if options["network"]:
-        words += ["--network", options["network"]]
+    if options.cwd:
+        words += ["-w", options.cwd]
+    if options.network:
+        words += ["--network", options.network]
     own = f'--mount "type=bind,source=$PWD/command.sh,target={_COMMAND},readonly"'
     inside = ["-c", _BOOT, "tao-boot", *shim_argv(["/bin/sh", "-c", _SHELL])]
     tail = shlex.join([request.image, *inside])
@@ -186,7 +187,7 @@ def _container(request: JobRequest, identity: JobIdentity, stop: int) -> str:
 
 def results_address(request: JobRequest, place: Place, job_id: str) -> str:
     """Where the results of a job will be; "" when they stay in its container."""
-    mount = results_mount(request.options["mounts"])
+    mount = results_mount(request.options.mounts)
     if mount is not None:
         return f"brev://{place.instance}{mount.source.rstrip('/')}/{job_id}"
     return results_in_bucket(request, environment(request, job_id), job_id)
@@ -197,7 +198,7 @@ def artefacts(staged: Staged, request: JobRequest, place: Place) -> tuple[Artefa
     where = [f"instance {place.instance}"]
     if place.offer is not None:
         where.append(f"made for this job: {place.offer}")
-        where.append("kept when the job has ended" if request.options["keep"] else "deleted after")
+        where.append("kept when the job has ended" if request.options.keep else "deleted after")
     where.append(f"gpus {_gpus(request.gpu_count)}")
     names = sorted(
         line.partition("=")[0].removeprefix("export ")
@@ -220,10 +221,10 @@ def _gpus(count: int) -> str:
 def notes(request: JobRequest, place: Place, results_dir: str) -> tuple[str, ...]:
     """What somebody should know before launching."""
     found = []
-    options = request.options
+    options: BrevOptions = request.options
     if place.offer is not None:
         price = cost(place.offer.price)
-        if options["keep"]:
+        if options.keep:
             found.append(f"{place.instance} stays until you delete it ({price}): keep=True")
         elif results_dir.startswith("brev://"):
             found.append(
@@ -232,13 +233,13 @@ def notes(request: JobRequest, place: Place, results_dir: str) -> tuple[str, ...
             )
         else:
             found.append(f"{place.instance} is made for it, and deleted after: {place.offer}")
-        if options["max_hours"] or options["idle_minutes"]:
+        if options.max_hours or options.idle_minutes:
             found.append(
                 "lifetimes are kept by whoever looks (a wait, tao-sdk watch): nobody else may "
                 "delete an instance"
             )
     if not results_dir:
-        goes = place.offer is not None and not options["keep"]
+        goes = place.offer is not None and not options.keep
         fate = "is gone with the instance" if goes else "stays in its container"
         found.append(f"no writable mount at /results and no bucket: what the job writes {fate}")
     return tuple(found)

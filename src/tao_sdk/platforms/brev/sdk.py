@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tao_sdk.job_states import JobState
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.brev.ledger import IN_USE
-from tao_sdk.platforms.brev.options import OPTIONS, check_word
-from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.brev.options import BrevOptions, check_word
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.submission import job_ref
 
@@ -31,6 +30,7 @@ class BrevSDK(PlatformSDK):
     """
 
     platform = "brev"
+    options_type = BrevOptions
     backend: BrevBackend
 
     def __init__(
@@ -47,11 +47,6 @@ class BrevSDK(PlatformSDK):
             poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
         )
         self._on_progress = on_progress or _log_progress
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The keywords of `create_job` that only this platform has; no credential is needed."""
-        return OPTIONS
 
     def reconcile(self) -> list[str]:
         """Settle what killed clients left: half-submitted jobs, and instances nobody wants."""

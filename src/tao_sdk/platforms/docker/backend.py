@@ -46,7 +46,6 @@ from tao_sdk.platforms.docker.leases import Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.network import ensure_network
 from tao_sdk.platforms.docker.observer import Observer
-from tao_sdk.platforms.docker.options import OPTIONS
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.queue import GpuQueue
 from tao_sdk.platforms.docker.states import Census, Outcome
@@ -67,7 +66,6 @@ class DockerBackend(Backend):
     """Runs jobs as containers."""
 
     platform = "docker"
-    options = OPTIONS
     poll_seconds = 0.25
     submit_parallelism = 8
     transport: DockerTransport
@@ -107,7 +105,7 @@ class DockerBackend(Backend):
         known = self.host.known_gpus() if wish.any else None
         if known is not None:
             gpus.candidates(known, wish)
-        mounts: tuple[Mount, ...] = request.options["mounts"]
+        mounts: tuple[Mount, ...] = request.options.mounts
         folders = self._check_sources(mounts)
         results = results_mount(mounts)
         user = users.choose(
@@ -193,7 +191,7 @@ class DockerBackend(Backend):
         lease = self._leases.take(plan.job_id, usable, count)
         if isinstance(lease, Busy):
             held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
-            if plan.request.options["when_busy"] == "wait":
+            if plan.request.options.when_busy == "wait":
                 container = self._queue.add(plan.job_id, body, command, wish)
                 native = {**plan.intent, **self._identity.known().native()}
                 native |= {"id": container, "queued": True}
@@ -460,7 +458,7 @@ class DockerBackend(Backend):
 
 
 def _image_of(plan: Plan) -> images.Wanted:
-    return plan.request.image, images.pull_policy(plan.request.options["pull_policy"])
+    return plan.request.image, images.pull_policy(plan.request.options.pull_policy)
 
 
 def _make(folders: Sequence[Path]) -> None:

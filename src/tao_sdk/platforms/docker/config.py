@@ -17,6 +17,7 @@ from typing import Any
 from tao_sdk.models import Mount
 from tao_sdk.platforms.common.container_command import fits_argument
 from tao_sdk.platforms.common.mounts import RESULTS, results_mount
+from tao_sdk.platforms.docker.options import DockerOptions
 from tao_sdk.platforms.docker.users import ContainerUser, remapping
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import shim_argv
@@ -71,13 +72,13 @@ class Settled:
 
 def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
     """The body of the create call, without GPUs."""
-    options = request.options
-    results = results_mount(options["mounts"])
+    options: DockerOptions = request.options
+    results = results_mount(options.mounts)
     told = {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
     if results is not None:
         told["TAO_RESULTS_ROOT"] = RESULTS
     env = {**settled.user.env, **settled.runner, **settled.credentials}
-    if request.gpu_count == 0 and not options["gpu_ids"]:
+    if request.gpu_count == 0 and not options.gpu_ids:
         env.update(NO_GPUS)
     env.update({name: value.reveal() for name, value in request.env.items()})
     env.update(told)
@@ -93,8 +94,8 @@ def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
         "StopTimeout": math.ceil(settled.stop_seconds),
         "HostConfig": _host_config(request, settled),
     }
-    if options["cwd"]:
-        config["WorkingDir"] = options["cwd"]
+    if options.cwd:
+        config["WorkingDir"] = options.cwd
     if settled.user.user:
         config["User"] = settled.user.user
     return config
@@ -145,23 +146,23 @@ def _host_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
     options, info = request.options, settled.info
     host: dict[str, Any] = {
         "NetworkMode": settled.network,
-        "Mounts": [_mount(mount) for mount in options["mounts"]],
+        "Mounts": [_mount(mount) for mount in options.mounts],
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,  # the engine would take log and exit code with it
-        "Ulimits": _ulimits(options["ulimits"], info),
+        "Ulimits": _ulimits(options.ulimits, info),
     }
     # A daemon that has no init program says so; containers then reap no orphans, but they run.
     if (info.get("InitCommit") or {}).get("ID") != "N/A":
         host["Init"] = True
-    if options["ipc"]:
-        host["IpcMode"] = options["ipc"]
-    if options["ipc"] != "host":
-        host["ShmSize"] = options["shm_size"] or _default_shm(options["memory"], info)
-    if options["cpus"]:
-        host["NanoCpus"] = int(options["cpus"] * 1e9)
-    if options["memory"]:
-        host["Memory"] = options["memory"]
-        host["MemorySwap"] = options["memory"]  # without swap, a limit is one
+    if options.ipc:
+        host["IpcMode"] = options.ipc
+    if options.ipc != "host":
+        host["ShmSize"] = options.shm_size or _default_shm(options.memory, info)
+    if options.cpus:
+        host["NanoCpus"] = int(options.cpus * 1e9)
+    if options.memory:
+        host["Memory"] = options.memory
+        host["MemorySwap"] = options.memory  # without swap, a limit is one
     if settled.user.groups:
         host["GroupAdd"] = list(settled.user.groups)
     return host

@@ -30,7 +30,7 @@ class Wish:
 
 def wish_of(request: JobRequest) -> Wish:
     """The GPUs that a request asks for; `gpu_ids` wins over the default count."""
-    ids = request.options["gpu_ids"]
+    ids = request.options.gpu_ids
     if ids and request.gpu_count not in (1, len(ids)):
         raise ValidationError(
             f"gpu_ids names {len(ids)} GPUs, gpu_count says {request.gpu_count}: leave gpu_count "

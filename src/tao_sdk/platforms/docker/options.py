@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.common.mounts import check_each_mount
 from tao_sdk.platforms.common.option_checks import check_amount, check_size, check_switch
-from tao_sdk.platforms.request import Option, check_gpu_ids, check_text, one_of
+from tao_sdk.platforms.request import Keyword, check_gpu_ids, check_text, one_of
 
 PULL_POLICIES = ("missing", "always", "never")
 
@@ -62,28 +62,53 @@ def _check_ulimits(where: str, value: Any) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
-OPTIONS = (
-    Option(
-        "gpu_ids", "exactly these GPUs of the Docker host, by number or UUID", check_gpu_ids, ()
-    ),
-    Option(
-        "when_busy",
-        "when all GPUs are taken: refuse, or wait (somebody must watch the job)",
-        one_of("refuse", "wait"),
-        "refuse",
-    ),
-    Option("mounts", "folders or volumes: 'source[:target[:ro|rw]]', Mount", check_mounts, ()),
-    Option("shm_size", "size of /dev/shm; default: half of the host's memory", check_size),
-    Option(
-        "ipc", "IPC namespace: private, shareable or host", one_of("private", "shareable", "host")
-    ),
-    Option("ulimits", "limits by name, beside those for GPU work", _check_ulimits, ()),
-    Option("cpus", "at most this many processors", check_amount(" of processors")),
-    Option("memory", "at most this much memory, such as 32g", check_size),
-    Option("cwd", "working directory in the container; default: the image's", check_text),
-    Option(
-        "run_as_user", "True: as you; False: as the image says; default: as needed", check_switch
-    ),
-    Option("container_user", "user in the container, 'name' or 'uid[:gid]'", check_text),
-    Option("pull_policy", "when to pull the image", one_of(*PULL_POLICIES)),
-)
+class DockerOptions(NamedTuple):
+    """What a job on Docker can be given beyond what every platform has."""
+
+    gpu_ids: Annotated[
+        tuple[str, ...],
+        Keyword("exactly these GPUs of the Docker host, by number or UUID", check_gpu_ids),
+    ] = ()
+    when_busy: Annotated[
+        str,
+        Keyword(
+            "when all GPUs are taken: refuse, or wait (somebody must watch the job)",
+            one_of("refuse", "wait"),
+        ),
+    ] = "refuse"
+    mounts: Annotated[
+        tuple[Mount, ...],
+        Keyword("folders or volumes: 'source[:target[:ro|rw]]', Mount", check_mounts),
+    ] = ()
+    shm_size: Annotated[
+        int | None, Keyword("size of /dev/shm; default: half of the host's memory", check_size)
+    ] = None
+    ipc: Annotated[
+        str | None,
+        Keyword(
+            "IPC namespace: private, shareable or host", one_of("private", "shareable", "host")
+        ),
+    ] = None
+    ulimits: Annotated[
+        tuple[tuple[str, int, int], ...],
+        Keyword("limits by name, beside those for GPU work", _check_ulimits),
+    ] = ()
+    cpus: Annotated[
+        float | None, Keyword("at most this many processors", check_amount(" of processors"))
+    ] = None
+    memory: Annotated[int | None, Keyword("at most this much memory, such as 32g", check_size)] = (
+        None
+    )
+    cwd: Annotated[
+        str | None, Keyword("working directory in the container; default: the image's", check_text)
+    ] = None
+    run_as_user: Annotated[
+        bool | None,
+        Keyword("True: as you; False: as the image says; default: as needed", check_switch),
+    ] = None
+    container_user: Annotated[
+        str | None, Keyword("user in the container, 'name' or 'uid[:gid]'", check_text)
+    ] = None
+    pull_policy: Annotated[
+        str | None, Keyword("when to pull the image", one_of(*PULL_POLICIES))
+    ] = None

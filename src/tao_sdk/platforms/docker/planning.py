@@ -83,6 +83,6 @@ def notes(
             "outcome is known only while the daemon keeps that (S3_BUCKET_NAME sends declared "
             "outputs to a bucket)"
         )
-    if wish.any and request.options["when_busy"] == "wait":
+    if wish.any and request.options.when_busy == "wait":
         told.append("a job that waits for GPUs is started by whoever watches it (tao-sdk watch)")
     return tuple(told)

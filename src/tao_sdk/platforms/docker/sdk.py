@@ -10,6 +10,7 @@ from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
 from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.endpoint import resolve
 from tao_sdk.platforms.docker.images import PullProgress
+from tao_sdk.platforms.docker.options import DockerOptions
 from tao_sdk.platforms.sdk import PlatformSDK
 
 _log = logging.getLogger("tao_sdk.docker")
@@ -23,6 +24,7 @@ class DockerSDK(PlatformSDK):
     """
 
     platform = "docker"
+    options_type = DockerOptions
 
     def __init__(
         self,

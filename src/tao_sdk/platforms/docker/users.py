@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.docker.options import DockerOptions
 
 # A user that the image does not know has no home: one is made where everybody may write.
 HOME = "/tmp/tao-home"  # noqa: S108 - inside the container, which nobody shares
@@ -41,7 +42,7 @@ class ContainerUser:
 
 
 def choose(
-    options: Mapping[str, Any],
+    options: DockerOptions,
     caller: Caller,
     *,
     local: bool,
@@ -49,10 +50,10 @@ def choose(
     info: Mapping[str, Any],
 ) -> ContainerUser:
     """The user of a container; `results` says that it writes to a folder of the host."""
-    explicit = options.get("container_user") or ""
+    explicit = options.container_user or ""
     if explicit:
         return ContainerUser(explicit, env=_home(explicit, ""))
-    wish = options.get("run_as_user")
+    wish = options.run_as_user
     if wish is False:
         return ContainerUser()
     remapped = remapping(info.get("SecurityOptions") or ())

@@ -39,7 +39,6 @@ from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.observer import GONE, Observer
-from tao_sdk.platforms.kubernetes.options import OPTIONS
 from tao_sdk.platforms.kubernetes.pauses import WatchPauses
 from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
@@ -60,7 +59,6 @@ class KubernetesBackend(Backend):
     """Runs jobs as Jobs."""
 
     platform = "kubernetes"
-    options = OPTIONS
     poll_seconds = 1.0
     submit_parallelism = 8
     transport: KubeApi
@@ -97,7 +95,7 @@ class KubernetesBackend(Backend):
             login=planning.login(request),
         )
         objects = manifests.build(request, settled)
-        place = volumes.results_place(request.options["mounts"])
+        place = volumes.results_place(request.options.mounts)
         results_dir = planning.results_address(place, namespace, identity.job_id)
         if place is None:
             env = {

@@ -18,6 +18,7 @@ from typing import Any
 from tao_sdk.platforms.common.mounts import RESULTS
 from tao_sdk.platforms.kubernetes import command as commands
 from tao_sdk.platforms.kubernetes import naming, overlay, volumes
+from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import PLACEHOLDER, Secret
 
@@ -84,10 +85,10 @@ class Objects:
 def build(request: JobRequest, settled: Settled) -> Objects:
     """The Job and what belongs to it."""
     companions = _companions(request, settled)
-    queue = request.options["queue"]
+    queue = request.options.queue
     job = _job(request, settled, companions)
-    if request.options["overlay"]:
-        job = overlay.merge(job, request.options["overlay"])
+    if request.options.overlay:
+        job = overlay.merge(job, request.options.overlay)
     if not companions:
         if queue:
             job["metadata"]["labels"][naming.QUEUE_LABEL] = queue
@@ -164,7 +165,7 @@ def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
             "MASTER_ADDR": f"{name}-0.{name}",
         }
     env |= {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
-    if volumes.results_place(request.options["mounts"]) is not None:
+    if volumes.results_place(request.options.mounts) is not None:
         env["TAO_RESULTS_ROOT"] = RESULTS
     return env
 
@@ -174,46 +175,46 @@ def _asks_for_parts(request: JobRequest) -> bool:
 
     A variable of the pod would win over what the device plugin says which part it is.
     """
-    return any(name.startswith(_NVIDIA) for name in request.options["resources"])
+    return any(name.startswith(_NVIDIA) for name in request.options.resources)
 
 
 def wants_login(request: JobRequest) -> bool:
     """Is the image on NVIDIA's registry, and no Secret for it named?"""
     at_nvidia = request.image.partition("/")[0] == NGC_REGISTRY
-    return at_nvidia and not request.options["image_pull_secret"]
+    return at_nvidia and not request.options.image_pull_secret
 
 
 def _job(
     request: JobRequest, settled: Settled, companions: tuple[tuple[str, dict[str, Any]], ...]
 ) -> dict[str, Any]:
-    options = request.options
+    options: KubernetesOptions = request.options
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": TTL_SECONDS,
         "template": {
-            "metadata": {"labels": {**options["labels"], **_labels(request, settled)}},
+            "metadata": {"labels": {**options.labels, **_labels(request, settled)}},
             "spec": _pod_spec(request, settled, [one for _, one in companions]),
         },
     }
-    if request.num_nodes > 1 or options["retries"]:
+    if request.num_nodes > 1 or options.retries:
         spec |= {
             "completionMode": "Indexed",
             "completions": request.num_nodes,
             "parallelism": request.num_nodes,
         }
-    if options["retries"]:
-        _allow_retries(spec, options["retries"])
-    if options["active_deadline_seconds"]:
-        spec["activeDeadlineSeconds"] = options["active_deadline_seconds"]
-    labels = {**options["labels"], **_labels(request, settled), naming.LABEL_TOKEN: settled.token}
+    if options.retries:
+        _allow_retries(spec, options.retries)
+    if options.active_deadline_seconds:
+        spec["activeDeadlineSeconds"] = options.active_deadline_seconds
+    labels = {**options.labels, **_labels(request, settled), naming.LABEL_TOKEN: settled.token}
     metadata: dict[str, Any] = {
         "name": settled.name,
         "namespace": settled.namespace,
         "labels": labels,
     }
-    if options["annotations"]:
-        metadata["annotations"] = dict(options["annotations"])
-        spec["template"]["metadata"]["annotations"] = dict(options["annotations"])
+    if options.annotations:
+        metadata["annotations"] = dict(options.annotations)
+        spec["template"]["metadata"]["annotations"] = dict(options.annotations)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
@@ -229,31 +230,29 @@ def _allow_retries(spec: dict[str, Any], retries: int) -> None:
 def _pod_spec(
     request: JobRequest, settled: Settled, companions: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    options = request.options
+    options: KubernetesOptions = request.options
     parts = [one["metadata"]["name"] for one in companions if one["kind"] == "ConfigMap"]
     command_volumes, command_mounts = commands.command_volumes(parts)
-    user_volumes, user_mounts = volumes.pod_volumes(options["mounts"])
+    user_volumes, user_mounts = volumes.pod_volumes(options.mounts)
     shm_volumes, shm_mounts = _shared_memory(request)
     container: dict[str, Any] = {
         "name": naming.CONTAINER,
         "image": request.image,
-        "command": commands.container_command(
-            request.shell_command, retried=bool(options["retries"])
-        ),
+        "command": commands.container_command(request.shell_command, retried=bool(options.retries)),
         "env": _environment(request, settled),
         "resources": _resources(request, settled),
         "volumeMounts": [*shm_mounts, *user_mounts, *command_mounts],
     }
     if secret_environment(request, settled):
         container["envFrom"] = [{"secretRef": {"name": _env_name(settled)}}]
-    if options["image_pull_policy"]:
-        container["imagePullPolicy"] = options["image_pull_policy"]
-    if options["cwd"]:
-        container["workingDir"] = options["cwd"]
-    tolerations = list(options["tolerations"])
+    if options.image_pull_policy:
+        container["imagePullPolicy"] = options.image_pull_policy
+    if options.cwd:
+        container["workingDir"] = options.cwd
+    tolerations = list(options.tolerations)
     if settled.gpu_count and GPU_TOLERATION not in tolerations:
         tolerations.append(GPU_TOLERATION)
-    pull = list(options["image_pull_secret"])
+    pull = list(options.image_pull_secret)
     if settled.login is not None:
         pull.append(_pull_name(settled))
     spec: dict[str, Any] = {
@@ -267,16 +266,16 @@ def _pod_spec(
     }
     found = {
         "subdomain": settled.name if request.num_nodes > 1 else None,
-        "nodeSelector": options["node_selector"],
+        "nodeSelector": options.node_selector,
         "tolerations": tolerations,
-        "affinity": options["affinity"],
+        "affinity": options.affinity,
         "imagePullSecrets": [{"name": name} for name in pull],
-        "serviceAccountName": options["service_account"],
-        "priorityClassName": options["priority_class"],
-        "hostNetwork": options["host_network"],
+        "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority_class,
+        "hostNetwork": options.host_network,
         # With the node's network, the cluster's names would not be known otherwise.
-        "dnsPolicy": "ClusterFirstWithHostNet" if options["host_network"] else None,
-        "hostIPC": options["host_ipc"],
+        "dnsPolicy": "ClusterFirstWithHostNet" if options.host_network else None,
+        "hostIPC": options.host_ipc,
     }
     return {**spec, **{name: value for name, value in found.items() if value}}
 
@@ -288,7 +287,7 @@ def _environment(request: JobRequest, settled: Settled) -> list[dict[str, Any]]:
     ]
     if request.num_nodes > 1:
         env.append(_from_annotation("NODE_RANK", naming.INDEX_ANNOTATION))
-    if request.options["retries"]:
+    if request.options.retries:
         env.append(_from_annotation(commands.FAILURES, naming.FAILURES_ANNOTATION))
     return env
 
@@ -302,7 +301,7 @@ def _resources(request: JobRequest, settled: Settled) -> dict[str, Any]:
     """Memory and disk are promised and limited; processors are promised only, since a limit on
     them slows a job down that could have used idle ones.
     """
-    asked: dict[str, str] = dict(request.options["resources"])
+    asked: dict[str, str] = dict(request.options.resources)
     limits = {name: value for name, value in asked.items() if name != "cpu"}
     if settled.gpu_count:
         limits[naming.GPU] = str(settled.gpu_count)
@@ -316,9 +315,9 @@ def _shared_memory(request: JobRequest) -> tuple[list[dict[str, Any]], list[dict
 
     Without a size it is bounded by the pod's memory limit, or else by the node's memory.
     """
-    asked = request.options["shm_size"]
-    taken = any(mount.target == "/dev/shm" for mount in request.options["mounts"])  # noqa: S108 - in the container
-    if asked == "0" or taken or request.options["host_ipc"]:
+    asked = request.options.shm_size
+    taken = any(mount.target == "/dev/shm" for mount in request.options.mounts)  # noqa: S108 - in the container
+    if asked == "0" or taken or request.options.host_ipc:
         return [], []
     held: dict[str, Any] = {"medium": "Memory"}
     if asked:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.models import Mount
 from tao_sdk.platforms.common.option_checks import check_switch
 from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
 from tao_sdk.platforms.kubernetes.overlay import check_overlay
 from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
 from tao_sdk.platforms.kubernetes.volumes import check_mounts
-from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -123,33 +125,73 @@ def _check_retries(where: str, value: Any) -> int:
     return value
 
 
-OPTIONS = (
-    Option("namespace", "namespace of the Job; default: TAO_K8S_NAMESPACE", check_namespace),
-    Option("image_pull_secret", "Secrets of the namespace for the registry", _check_names, ()),
-    Option("image_pull_policy", "when to pull", one_of("Always", "IfNotPresent", "Never")),
-    Option("node_selector", "labels that nodes must have", _check_labels, {}),
-    Option("tolerations", "taints of nodes that do not matter", _check_tolerations, ()),
-    Option("affinity", "affinity of the pods, as Kubernetes writes it", _check_mapping),
-    Option(
-        "resources",
-        "per node: {'cpu': 8, 'memory': '64Gi', 'ephemeral_storage': '100Gi'}",
-        _check_resources,
-        {},
-    ),
-    Option("shm_size", "size of /dev/shm, in memory; default: what the node allows", _check_shm),
-    Option(
-        "mounts", "volumes: 'pvc://claim[/folder]:/data[:ro]', nfs://…, Mount", check_mounts, ()
-    ),
-    Option("service_account", "service account of the pods", _check_name),
-    Option("priority_class", "priority class of the pods", _check_name),
-    Option("labels", "labels of Job and pods, beside ours", _check_labels, {}),
-    Option("annotations", "annotations of Job and pods", _check_pairs, {}),
-    Option("active_deadline_seconds", "the Job is ended after this time", check_positive),
-    Option("host_network", "the node's network, as RDMA may need it", check_switch, False),
-    Option("host_ipc", "the node's shared memory", check_switch, False),
-    Option("cwd", "working directory in the container; default: the image's", check_text),
-    Option("queue", "queue of Kueue that decides when the job starts", _check_name),
-    Option("gang", "True: all pods or none, which needs queue= and Kueue", check_switch, False),
-    Option("retries", "how often each pod is tried again after a failure", _check_retries, 0),
-    Option("overlay", "a patch for the Job, for what has no keyword", check_overlay),
-)
+class KubernetesOptions(NamedTuple):
+    """What a job on Kubernetes can be given beyond what every platform has."""
+
+    namespace: Annotated[
+        str | None, Keyword("namespace of the Job; default: TAO_K8S_NAMESPACE", check_namespace)
+    ] = None
+    image_pull_secret: Annotated[
+        tuple[str, ...], Keyword("Secrets of the namespace for the registry", _check_names)
+    ] = ()
+    image_pull_policy: Annotated[
+        str | None, Keyword("when to pull", one_of("Always", "IfNotPresent", "Never"))
+    ] = None
+    node_selector: Annotated[
+        Mapping[str, str], Keyword("labels that nodes must have", _check_labels)
+    ] = MappingProxyType({})
+    tolerations: Annotated[
+        tuple[dict[str, Any], ...],
+        Keyword("taints of nodes that do not matter", _check_tolerations),
+    ] = ()
+    affinity: Annotated[
+        Mapping[str, Any] | None,
+        Keyword("affinity of the pods, as Kubernetes writes it", _check_mapping),
+    ] = None
+    resources: Annotated[
+        Mapping[str, str],
+        Keyword(
+            "per node: {'cpu': 8, 'memory': '64Gi', 'ephemeral_storage': '100Gi'}", _check_resources
+        ),
+    ] = MappingProxyType({})
+    shm_size: Annotated[
+        str | None,
+        Keyword("size of /dev/shm, in memory; default: what the node allows", _check_shm),
+    ] = None
+    mounts: Annotated[
+        tuple[Mount, ...],
+        Keyword("volumes: 'pvc://claim[/folder]:/data[:ro]', nfs://…, Mount", check_mounts),
+    ] = ()
+    service_account: Annotated[str | None, Keyword("service account of the pods", _check_name)] = (
+        None
+    )
+    priority_class: Annotated[str | None, Keyword("priority class of the pods", _check_name)] = None
+    labels: Annotated[
+        Mapping[str, str], Keyword("labels of Job and pods, beside ours", _check_labels)
+    ] = MappingProxyType({})
+    annotations: Annotated[
+        Mapping[str, str], Keyword("annotations of Job and pods", _check_pairs)
+    ] = MappingProxyType({})
+    active_deadline_seconds: Annotated[
+        int | None, Keyword("the Job is ended after this time", check_positive)
+    ] = None
+    host_network: Annotated[
+        bool, Keyword("the node's network, as RDMA may need it", check_switch)
+    ] = False
+    host_ipc: Annotated[bool, Keyword("the node's shared memory", check_switch)] = False
+    cwd: Annotated[
+        str | None, Keyword("working directory in the container; default: the image's", check_text)
+    ] = None
+    queue: Annotated[
+        str | None, Keyword("queue of Kueue that decides when the job starts", _check_name)
+    ] = None
+    gang: Annotated[
+        bool, Keyword("True: all pods or none, which needs queue= and Kueue", check_switch)
+    ] = False
+    retries: Annotated[
+        int, Keyword("how often each pod is tried again after a failure", _check_retries)
+    ] = 0
+    overlay: Annotated[
+        Mapping[str, Any] | None,
+        Keyword("a patch for the Job, for what has no keyword", check_overlay),
+    ] = None

@@ -14,7 +14,7 @@ from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.cluster import Cluster
-from tao_sdk.platforms.kubernetes.options import check_namespace
+from tao_sdk.platforms.kubernetes.options import KubernetesOptions, check_namespace
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import Secret
 
@@ -30,7 +30,7 @@ def refuse_impossible(request: JobRequest) -> None:
             f"env_vars: {size:,} bytes do not fit into a Secret (1 MiB); pass large data as a file"
         )
     check_variables(request.env)
-    if request.options["gang"] and not request.options["queue"]:
+    if request.options.gang and not request.options.queue:
         raise ValidationError(
             "gang: all pods or none is what Kueue does: name the queue as well (queue=)"
         )
@@ -38,7 +38,7 @@ def refuse_impossible(request: JobRequest) -> None:
 
 def namespace_of(request: JobRequest, of_context: str) -> str:
     """Where the job goes: keyword, TAO_K8S_NAMESPACE, the context's own, default."""
-    told: str | None = request.options["namespace"]
+    told: str | None = request.options.namespace
     return told or default_namespace(of_context)
 
 
@@ -66,19 +66,19 @@ class Guard:
 
     def check(self, request: JobRequest, namespace: str) -> list[str]:
         """Raises where a job cannot run; returns what is to be said about it."""
-        options = request.options
+        options: KubernetesOptions = request.options
         if request.num_nodes > 1:
             self._cluster.require_version(1, 28, "num_nodes: a job on several nodes")
-        if options["retries"]:
+        if options.retries:
             self._cluster.require_version(1, 29, "retries: trying each pod again")
-        if options["queue"] and not self._cluster.kueue_version():
-            what = "gang" if options["gang"] else "queue"
+        if options.queue and not self._cluster.kueue_version():
+            what = "gang" if options.gang else "queue"
             raise UnsupportedError(
                 f"{what}: this cluster has no Kueue (no API kueue.x-k8s.io), so nobody would let "
                 "the job start; install it (https://kueue.sigs.k8s.io), or leave the queue out"
             )
         warnings = self._check_objects(options, namespace)
-        for number, mount in enumerate(options["mounts"]):
+        for number, mount in enumerate(options.mounts):
             warnings += self._check_mount(f"mounts[{number}]", mount, request, namespace)
         return warnings
 
@@ -106,9 +106,9 @@ class Guard:
             raise CapacityError(found.error)
         return wish.gpus, list(found.warnings)
 
-    def _check_objects(self, options: Mapping[str, Any], namespace: str) -> list[str]:
+    def _check_objects(self, options: KubernetesOptions, namespace: str) -> list[str]:
         warnings: list[str] = []
-        for name in options["image_pull_secret"]:
+        for name in options.image_pull_secret:
             hint = (
                 f"kubectl create secret docker-registry {name} -n {namespace} "
                 "--docker-server=… --docker-username=… --docker-password=…"
@@ -164,16 +164,13 @@ class Guard:
             raise BackendUnreachableError(error.message) from error
 
 
-def wish_for(gpus: int, pods: int, options: Mapping[str, Any]) -> capacity.Wish:
-    """What is asked for, with what an overlay changes about where pods may be put.
-
-    `options` are keywords of the job, perhaps not all of them.
-    """
-    placed = {
-        "nodeSelector": options.get("node_selector") or {},
-        "tolerations": (*(options.get("tolerations") or ()), manifests.GPU_TOLERATION),
+def wish_for(gpus: int, pods: int, options: KubernetesOptions) -> capacity.Wish:
+    """What is asked for, with what an overlay changes about where pods may be put."""
+    placed: dict[str, Any] = {
+        "nodeSelector": options.node_selector,
+        "tolerations": (*options.tolerations, manifests.GPU_TOLERATION),
     }
-    patch: Mapping[str, Any] = options.get("overlay") or {}
+    patch: Mapping[str, Any] = options.overlay or {}
     for key in ("spec", "template", "spec"):
         patch = patch.get(key) or {}
     placed = overlay.merge(placed, {key: patch[key] for key in placed if key in patch})

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tao_sdk.job_store import resolve_sdk_state_paths
-from tao_sdk.platforms.kubernetes.options import OPTIONS
-from tao_sdk.platforms.request import Option
+from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them: they bring http.client and ssl.
@@ -24,6 +23,7 @@ class KubernetesSDK(PlatformSDK):
     """
 
     platform = "kubernetes"
+    options_type = KubernetesOptions
     backend: KubernetesBackend
 
     def __init__(
@@ -40,11 +40,6 @@ class KubernetesSDK(PlatformSDK):
             poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
         )
         self._context = context
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The keywords of `create_job` that only this platform has; no credential is needed."""
-        return OPTIONS
 
     def get_available_instances(self) -> dict[str, int]:
         """How many GPUs the cluster's nodes offer in all."""

@@ -35,7 +35,6 @@ from tao_sdk.platforms.lepton.history import History
 from tao_sdk.platforms.lepton.log_lines import NOWHERE
 from tao_sdk.platforms.lepton.logs import LogReader
 from tao_sdk.platforms.lepton.observer import Observer
-from tao_sdk.platforms.lepton.options import OPTIONS
 from tao_sdk.platforms.lepton.records import Records
 from tao_sdk.platforms.lepton.replicas import replica_of
 from tao_sdk.platforms.lepton.shapes import described
@@ -51,7 +50,6 @@ class LeptonBackend(Backend):
     """Runs jobs in a workspace."""
 
     platform = "lepton"
-    options = OPTIONS
     poll_seconds = 2.0
     submit_parallelism = 4
     transport: LeptonApi
@@ -79,7 +77,7 @@ class LeptonBackend(Backend):
             self.workspace.require()
             found = planning.find_place(request.options, request.gpu_count, self.workspace)
             pull, makes_one = planning.pull_secrets(
-                request.options["image_pull_secret"], request.image, self.workspace
+                request.options.image_pull_secret, request.image, self.workspace
             )
         credentials = job_credentials(request.env)
         settled = payload.Settled(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.common.option_checks import check_switch
-from tao_sdk.platforms.lepton.mounts import check_mounts
-from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+from tao_sdk.platforms.lepton.mounts import Place, check_mounts
+from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
 
 TTL_SECONDS = 259_200
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}", re.ASCII)
@@ -65,15 +65,33 @@ def _check_memory(where: str, value: Any) -> int:
     return int(found[1]) * unit
 
 
-OPTIONS = (
-    Option("resource_shape", "shape of the machines; default: what fits gpu_count", _check_name),
-    Option("dedicated_node_group", "node group, by name or id", _check_name),
-    Option("mounts", "volumes: 'lustre/me:/data[:ro]'; [] for none; default: found", check_mounts),
-    Option("shm_size", "size of /dev/shm: MiB, or 16Gi", _check_memory),
-    Option("queue_priority", "1 to 9, low, mid, high; needs a node group", check_priority),
-    Option("can_be_preempted", "may jobs of higher priority take its place?", check_switch),
-    Option("can_preempt", "may it take the place of jobs of lower priority?", check_switch),
-    Option("ttl_seconds", "how long the job is kept after its end", check_positive, TTL_SECONDS),
-    Option("image_pull_secret", "pull secrets of the workspace; [] for none", _check_names),
-    Option("visibility", "who sees the job", one_of("private", "public"), "private"),
-)
+class LeptonOptions(NamedTuple):
+    """What a job on Lepton can be given beyond what every platform has."""
+
+    resource_shape: Annotated[
+        str | None, Keyword("shape of the machines; default: what fits gpu_count", _check_name)
+    ] = None
+    dedicated_node_group: Annotated[
+        str | None, Keyword("node group, by name or id", _check_name)
+    ] = None
+    mounts: Annotated[
+        tuple[Place, ...] | None,
+        Keyword("volumes: 'lustre/me:/data[:ro]'; [] for none; default: found", check_mounts),
+    ] = None
+    shm_size: Annotated[int | None, Keyword("size of /dev/shm: MiB, or 16Gi", _check_memory)] = None
+    queue_priority: Annotated[
+        str | None, Keyword("1 to 9, low, mid, high; needs a node group", check_priority)
+    ] = None
+    can_be_preempted: Annotated[
+        bool | None, Keyword("may jobs of higher priority take its place?", check_switch)
+    ] = None
+    can_preempt: Annotated[
+        bool | None, Keyword("may it take the place of jobs of lower priority?", check_switch)
+    ] = None
+    ttl_seconds: Annotated[
+        int, Keyword("how long the job is kept after its end", check_positive)
+    ] = TTL_SECONDS
+    image_pull_secret: Annotated[
+        tuple[str, ...] | None, Keyword("pull secrets of the workspace; [] for none", _check_names)
+    ] = None
+    visibility: Annotated[str, Keyword("who sees the job", one_of("private", "public"))] = "private"

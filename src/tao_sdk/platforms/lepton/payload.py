@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tao_sdk.platforms.lepton import command, naming
 from tao_sdk.platforms.lepton.mounts import Place
+from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.shapes import Choice
 from tao_sdk.platforms.request import JobRequest
 
@@ -96,7 +97,7 @@ def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
 
 
 def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> dict[str, Any]:
-    options = request.options
+    options: LeptonOptions = request.options
     spec: dict[str, Any] = {
         "resource_shape": settled.choice.shape,
         "container": {
@@ -106,7 +107,7 @@ def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> d
         "completions": request.num_nodes,
         "parallelism": request.num_nodes,
         "envs": envs,
-        "ttl_seconds_after_finished": options["ttl_seconds"],
+        "ttl_seconds_after_finished": options.ttl_seconds,
         "log": {"enable_collection": True, "save_termination_logs": True},
     }
     if request.num_nodes > 1:
@@ -117,19 +118,19 @@ def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> d
         spec["mounts"] = [place.payload() for place in settled.mounts]
     if settled.pull_secrets:
         spec["image_pull_secrets"] = list(settled.pull_secrets)
-    if options["shm_size"]:
-        spec["shared_memory_size"] = options["shm_size"]
+    if options.shm_size:
+        spec["shared_memory_size"] = options.shm_size
     queue = {
-        "priority_class": options["queue_priority"],
-        "can_be_preempted": options["can_be_preempted"],
-        "can_preempt": options["can_preempt"],
+        "priority_class": options.queue_priority,
+        "can_be_preempted": options.can_be_preempted,
+        "can_preempt": options.can_preempt,
     }
     queue = {name: value for name, value in queue.items() if value is not None}
     if queue:
         spec["queue_config"] = queue
     metadata = {
         "name": naming.job_name(settled.job_id),
-        "visibility": options["visibility"],
+        "visibility": options.visibility,
         "labels": _labels(request, settled),
     }
     return {"metadata": metadata, "spec": spec}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
@@ -21,6 +21,7 @@ from tao_sdk.platforms.lepton.mounts import (
     preferred,
     results_root,
 )
+from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.payload import Objects
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
@@ -62,25 +63,25 @@ class Found(NamedTuple):
     notes: tuple[str, ...]
 
 
-def find_place(options: Mapping[str, Any], gpus: int, workspace: Workspace) -> Found:
+def find_place(options: LeptonOptions, gpus: int, workspace: Workspace) -> Found:
     """The shape, the node group and the mounts of a job; raises where there are none."""
     groups = workspace.groups()
-    wanted = options["dedicated_node_group"]
+    wanted = options.dedicated_node_group
     group = shapes.find_group(groups, wanted).id if wanted else ""
     choice = shapes.choose(
-        workspace.shapes(group), groups, gpus, options["resource_shape"] or "", group
+        workspace.shapes(group), groups, gpus, options.resource_shape or "", group
     )
     queued = [
         name
         for name in ("queue_priority", "can_be_preempted", "can_preempt")
-        if options[name] is not None
+        if getattr(options, name) is not None
     ]
     if queued and not choice.group:
         raise ValidationError(
             f"{queued[0]}: only node groups have queues: name one (dedicated_node_group=)"
         )
     notes = [choice.note]
-    places, found = _mounts(options["mounts"], workspace, choice.group)
+    places, found = _mounts(options.mounts, workspace, choice.group)
     root, results = results_root(places, found)
     for place in places:
         if place.source != LOCAL:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Plan
-from tao_sdk.platforms.lepton.options import OPTIONS
-from tao_sdk.platforms.request import Command, Option
+from tao_sdk.platforms.lepton.options import LeptonOptions
+from tao_sdk.platforms.request import Command
 from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them: they bring the HTTP client.
@@ -25,6 +25,7 @@ class LeptonSDK(PlatformSDK):
     """
 
     platform = "lepton"
+    options_type = LeptonOptions
     backend: LeptonBackend
 
     def __init__(
@@ -39,11 +40,6 @@ class LeptonSDK(PlatformSDK):
         super().__init__(
             poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
         )
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The keywords of `create_job` that only this platform has; no credential is needed."""
-        return OPTIONS
 
     def plan(
         self,

@@ -34,7 +34,7 @@ from tao_sdk.platforms.local import logs
 from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
 from tao_sdk.platforms.local.transport import LocalTransport, reaching, read_records
-from tao_sdk.platforms.request import JobRequest, Option, check_gpu_ids, check_text, one_of
+from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import stop_seconds
 from tao_sdk.process_identity import this_host
 from tao_sdk.result_record import ResultRecord, shim_argv
@@ -50,36 +50,10 @@ MOST_PROCESSES = 1024
 """Nodes of a job, each of which is a process here with a log of its own."""
 
 
-def _check_fraction(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ValidationError(f"{where}: expected a number above 0, at most 1, got {value!r}")
-    return float(value)
-
-
-OPTIONS = (
-    Option("gpu_ids", "exactly these GPUs, by number or UUID", check_gpu_ids, ()),
-    Option(
-        "gpu_fraction",
-        "part of each GPU that the job takes, such as 0.5: jobs share a GPU",
-        _check_fraction,
-        1.0,
-    ),
-    Option(
-        "when_busy",
-        "when all GPUs are taken: wait in the queue, or refuse",
-        one_of("wait", "refuse"),
-        "wait",
-    ),
-    Option("cwd", "working directory; default: the caller's", check_text),
-    Option("results_root", "results go below <results_root>/<job id>", check_text),
-)
-
-
 class LocalBackend(Backend):
     """Runs jobs as processes of this machine."""
 
     platform = "local"
-    options = OPTIONS
     poll_seconds = 0.25
     transport: LocalTransport
 
@@ -91,7 +65,7 @@ class LocalBackend(Backend):
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         folder = self._folder(identity.job_id)
-        chosen = request.options["results_root"]
+        chosen = request.options.results_root
         results_root = _check_results_root(chosen) if chosen else self.root / "results"
         files, argv = _command(request.shell_command, folder)
         staged = Staged(files, [results_root / identity.job_id])
@@ -111,7 +85,7 @@ class LocalBackend(Backend):
         _refuse_own_choice_of_gpus(request)
         _refuse_a_flood(request.num_nodes)
         folder = self._folder(identity.job_id)
-        cwd = _check_cwd(request.options["cwd"])
+        cwd = _check_cwd(request.options.cwd)
         outer = _outer_lease()
         usable, per_node = _gpus_for(request, outer)
         told = {
@@ -139,9 +113,9 @@ class LocalBackend(Backend):
             gpu_indexes=[gpu.index for gpu in usable],
             gpu_keys=[gpu.key for gpu in usable],
             lease_folder=settings.get("TAO_GPU_LEASE_DIR"),
-            when_busy=request.options["when_busy"],
+            when_busy=request.options.when_busy,
             grace_seconds=stop_seconds(runner=request.payload is not None),
-            gpu_fraction=request.options["gpu_fraction"],
+            gpu_fraction=request.options.gpu_fraction,
             outer_lease=outer.name if outer and per_node else "",
         )
         results = str(results_root / identity.job_id)
@@ -426,7 +400,7 @@ def _outer_lease() -> OuterLease | None:
 
 def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machine.Gpu], int]:
     """The GPUs this job may take from, and how many each node takes."""
-    ids = request.options["gpu_ids"]
+    ids = request.options.gpu_ids
     if ids and request.gpu_count not in (1, len(ids) // request.num_nodes):
         raise ValidationError(
             f"gpu_ids names {len(ids)} GPUs for {request.num_nodes} node(s), gpu_count says "

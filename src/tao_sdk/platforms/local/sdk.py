@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tao_sdk import settings
 from tao_sdk.job_store.paths import state_paths
+from tao_sdk.platforms.local.options import LocalOptions
 from tao_sdk.platforms.sdk import PlatformSDK
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class LocalSDK(PlatformSDK):
     """
 
     platform = "local"
+    options_type = LocalOptions
     backend: LocalBackend
     default_workspace = "local"
 

@@ -129,7 +129,7 @@ class VirtualEnvSDK(LocalSDK):
 
         options.setdefault("cwd", str(place))
         request = build_request(
-            self.backend.options,
+            self.options_type,
             image="",
             command=argv,
             gpu_count=options.pop("gpu_count", 1),

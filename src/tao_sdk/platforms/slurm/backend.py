@@ -33,7 +33,6 @@ from tao_sdk.platforms.slurm.image_cache import ImageCache
 from tao_sdk.platforms.slurm.image_conversion import Listener
 from tao_sdk.platforms.slurm.image_names import parse_image
 from tao_sdk.platforms.slurm.job_folder import folder_of, node_count, slurm_id_of
-from tao_sdk.platforms.slurm.options import OPTIONS
 from tao_sdk.platforms.slurm.parse import JobFiles
 from tao_sdk.platforms.slurm.probe import Facts, parse_facts
 from tao_sdk.result_record import ResultRecord
@@ -48,7 +47,6 @@ class SlurmBackend(Backend):
     """Runs jobs on a cluster."""
 
     platform = "slurm"
-    options = OPTIONS
     poll_seconds = 2.0
     transport: SshTransport
 

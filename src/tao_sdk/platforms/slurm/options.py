@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.common.mounts import check_each_mount
 from tao_sdk.platforms.common.option_checks import check_amount, check_switch
-from tao_sdk.platforms.request import Option, check_positive, check_text, one_of
+from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
 
 # What Slurm's own words are made of. Nothing here can end a directive or begin another.
 _WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:;@+*/&|()\[\]=?%!-]*")
@@ -190,43 +190,68 @@ def _check_roles(where: str, value: Any) -> dict[str, int]:
     }
 
 
-OPTIONS = (
-    Option("partition", "partitions, by comma; default: SLURM_PARTITION", check_words),
-    Option("account", "account to charge; default: SLURM_ACCOUNT", check_words),
-    Option("qos", "quality of service", check_words),
-    Option("constraint", "features that nodes must have", check_words),
-    Option("reservation", "run inside this reservation", check_words),
-    Option("nodelist", "on these nodes", check_words),
-    Option("exclude", "not on these nodes", check_words),
-    Option("dependency", "start when other jobs of Slurm allow it: 'afterok:123'", check_words),
-    Option(
-        "time_hours",
-        "wall time of an attempt; default: SLURM_TIME_HOURS",
-        check_amount(" of hours", below=10_000),
-    ),
-    Option("cpus_per_task", "processors per node", check_positive),
-    Option("memory", "memory per node, such as 64G; '0' is all of it", _check_memory),
-    Option("exclusive", "whole nodes; default: when all their GPUs are asked for", check_switch),
-    Option("requeue", "Slurm may requeue the job; default: SLURM_USE_REQUEUE", check_switch),
-    Option("mail_user", "where Slurm reports; default: SLURM_MAIL_USER", check_words),
-    Option("mounts", "folders of the cluster: 'source[:target[:ro|rw]]', Mount", check_mounts, ()),
-    Option(
-        "roles",
-        "how many nodes have which role, in order: {'policy': 2, 'rollout': 1}; the first node is "
-        "the controller, too",
-        _check_roles,
-    ),
-    Option("container_workdir", "working directory; default: the image's", check_text),
-    Option(
-        "sbatch_extra",
-        "further sbatch options, verbatim: ['--switches=1']; after 'hetjob' come those of another "
-        "component",
-        _check_extras,
-        (),
-    ),
-    Option(
-        "backend_details",
-        "{'backend_type': 'slurm', 'partition': …, 'cluster_name': …}",
-        _check_details,
-    ),
-)
+class SlurmOptions(NamedTuple):
+    """What a job on Slurm can be given beyond what every platform has."""
+
+    partition: Annotated[
+        str | None, Keyword("partitions, by comma; default: SLURM_PARTITION", check_words)
+    ] = None
+    account: Annotated[
+        str | None, Keyword("account to charge; default: SLURM_ACCOUNT", check_words)
+    ] = None
+    qos: Annotated[str | None, Keyword("quality of service", check_words)] = None
+    constraint: Annotated[str | None, Keyword("features that nodes must have", check_words)] = None
+    reservation: Annotated[str | None, Keyword("run inside this reservation", check_words)] = None
+    nodelist: Annotated[str | None, Keyword("on these nodes", check_words)] = None
+    exclude: Annotated[str | None, Keyword("not on these nodes", check_words)] = None
+    dependency: Annotated[
+        str | None, Keyword("start when other jobs of Slurm allow it: 'afterok:123'", check_words)
+    ] = None
+    time_hours: Annotated[
+        float | None,
+        Keyword(
+            "wall time of an attempt; default: SLURM_TIME_HOURS",
+            check_amount(" of hours", below=10_000),
+        ),
+    ] = None
+    cpus_per_task: Annotated[int | None, Keyword("processors per node", check_positive)] = None
+    memory: Annotated[
+        str | None, Keyword("memory per node, such as 64G; '0' is all of it", _check_memory)
+    ] = None
+    exclusive: Annotated[
+        bool | None,
+        Keyword("whole nodes; default: when all their GPUs are asked for", check_switch),
+    ] = None
+    requeue: Annotated[
+        bool | None, Keyword("Slurm may requeue the job; default: SLURM_USE_REQUEUE", check_switch)
+    ] = None
+    mail_user: Annotated[
+        str | None, Keyword("where Slurm reports; default: SLURM_MAIL_USER", check_words)
+    ] = None
+    mounts: Annotated[
+        tuple[Mount, ...],
+        Keyword("folders of the cluster: 'source[:target[:ro|rw]]', Mount", check_mounts),
+    ] = ()
+    roles: Annotated[
+        dict[str, int] | None,
+        Keyword(
+            "how many nodes have which role, in order: {'policy': 2, 'rollout': 1}; the first node "
+            "is the controller, too",
+            _check_roles,
+        ),
+    ] = None
+    container_workdir: Annotated[
+        str | None, Keyword("working directory; default: the image's", check_text)
+    ] = None
+    sbatch_extra: Annotated[
+        tuple[str, ...],
+        Keyword(
+            "further sbatch options, verbatim: ['--switches=1']; after 'hetjob' come those of "
+            "another component",
+            _check_extras,
+        ),
+    ] = ()
+    backend_details: Annotated[
+        Mapping[str, str] | None,
+        Keyword("{'backend_type': 'slurm', 'partition': …, 'cluster_name': …}", _check_details),
+    ] = None

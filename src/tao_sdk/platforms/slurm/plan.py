@@ -86,7 +86,7 @@ def stage(
         image,
         cached,
         containers.all_mounts(
-            _site_mounts(cluster, facts) if image else (), request.options["mounts"], cluster.base
+            _site_mounts(cluster, facts) if image else (), request.options.mounts, cluster.base
         ),
         sorted({*values, "TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_API_RESULTS_DIR"}),
         wanted,
@@ -123,12 +123,12 @@ def is_cosmos(request: JobRequest) -> bool:
 
 def _directory(request: JobRequest, job_folder: JobFolder) -> str:
     """Where the command starts: as asked, or where the image says; without one in its results."""
-    return request.options["container_workdir"] or ("" if request.image else job_folder.results)
+    return request.options.container_workdir or ("" if request.image else job_folder.results)
 
 
 def _roles(request: JobRequest, nodes: int) -> list[str]:
     """The role of each node; Cosmos-RL on several nodes has only policies unless told otherwise."""
-    asked = request.options["roles"]
+    asked = request.options.roles
     if asked is None:
         return ["policy"] * nodes if is_cosmos(request) and nodes > 1 else []
     if nodes == 1:
@@ -165,7 +165,7 @@ def _cached(image: Image | None, runtime: str, cache: str) -> str:
 
 
 def _check_cluster_name(request: JobRequest, facts: Facts) -> None:
-    asked = (request.options["backend_details"] or {}).get("cluster_name")
+    asked = (request.options.backend_details or {}).get("cluster_name")
     if asked and asked != facts.name:
         raise ValidationError(
             f"backend_details.cluster_name: {asked!r} is asked for, and the login host belongs to "
@@ -227,7 +227,7 @@ class Data(NamedTuple):
 def paths_of(request: JobRequest, data: Data) -> dict[str, str]:
     """Everything of the cluster that a job wants to find, and where it was asked for."""
     wanted = {path: where for where, path in data.paths}
-    wanted |= {mount.source: "mounts" for mount in request.options["mounts"]}
+    wanted |= {mount.source: "mounts" for mount in request.options.mounts}
     image = parse_image(request.image) if request.image else None
     if image and image.is_path:
         wanted[image.path] = "image"
@@ -285,5 +285,5 @@ def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
 
 def refuse_impossible(request: JobRequest) -> None:
     """What this platform cannot do, said before anything is asked."""
-    if not request.image and request.options["mounts"]:
+    if not request.image and request.options.mounts:
         raise UnsupportedError("mounts: without an image the job sees the node's own folders")

@@ -39,15 +39,15 @@ def resources_of(request: JobRequest, cluster: ClusterSettings) -> Resources:
                 "(SLURM_MAX_GPUS_PER_NODE), and gpu_count is per node; ask for at most that"
             )
         nodes, gpus = math.ceil(gpus / most), most
-    hours = request.options["time_hours"] or cluster.time_hours
-    exclusive = request.options["exclusive"]
+    hours = request.options.time_hours or cluster.time_hours
+    exclusive = request.options.exclusive
     return Resources(
         nodes=nodes,
         gpus_per_node=gpus,
-        cpus_per_task=request.options["cpus_per_task"] or _cpus(nodes, gpus, cluster),
+        cpus_per_task=request.options.cpus_per_task or _cpus(nodes, gpus, cluster),
         exclusive=gpus >= most if exclusive is None else exclusive,
         time_minutes=max(1, math.floor(hours * 60 + 0.5)),
-        warn_seconds=_warning(hours, cluster, own=bool(request.options["time_hours"])),
+        warn_seconds=_warning(hours, cluster, own=bool(request.options.time_hours)),
     )
 
 

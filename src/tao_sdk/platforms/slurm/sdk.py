@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.job_store import JobStore, decode
-from tao_sdk.platforms.request import Option
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.slurm import auth
 from tao_sdk.platforms.slurm.backend import SlurmBackend
 from tao_sdk.platforms.slurm.cluster_settings import from_environment
 from tao_sdk.platforms.slurm.image_cache import Pruned
 from tao_sdk.platforms.slurm.image_conversion import ConversionProgress
-from tao_sdk.platforms.slurm.options import OPTIONS
+from tao_sdk.platforms.slurm.options import SlurmOptions
 from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.slurm")
@@ -29,6 +28,7 @@ class SlurmSDK(PlatformSDK):
     """
 
     platform = "slurm"
+    options_type = SlurmOptions
     backend: SlurmBackend
 
     def __init__(
@@ -45,11 +45,6 @@ class SlurmSDK(PlatformSDK):
             poll_interval, epoch_milestone_interval, state_file, store=store, attend=attend
         )
         self._on_convert = on_convert or _log_progress
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The keywords of `create_job` that only this platform has; no credential is needed."""
-        return OPTIONS
 
     def _make_backend(self) -> SlurmBackend:
         return SlurmBackend(from_environment(), self._on_convert)
