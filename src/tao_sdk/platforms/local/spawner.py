@@ -84,7 +84,7 @@ class Spawner:
             self._current().send(channel)
 
     def _current(self) -> _Process:
-        if self._process is None or self._process.standing != _standing():
+        if self._process is None or self._process.inherited != _inherited_attributes():
             self._drop()
             self._process = _Process()
             self._end_process = weakref.finalize(self, self._process.end)
@@ -111,7 +111,7 @@ class _Process:
     """One spawner process, of the process that started it."""
 
     def __init__(self) -> None:
-        self.standing = _standing()
+        self.inherited = _inherited_attributes()
         self._client = os.getpid()
         self._control, theirs = socket.socketpair()
         try:
@@ -160,15 +160,13 @@ def _popen(control: socket.socket) -> subprocess.Popen[bytes]:
     )
 
 
-def _standing() -> tuple[object, ...]:
-    """Who and under which limits this process is.
+def _inherited_attributes() -> tuple[object, ...]:
+    """What a job inherits from this process by way of its spawner: user, groups and limits.
 
-    A supervisor inherits it from its spawner, and a job from its supervisor; so whoever has
-    changed since needs another spawner. (What cannot be seen as cheaply, namespaces and control
-    groups, is as it was at the first job.)
+    A client that has changed any of them (given up privileges, say) needs another spawner.
+    Namespaces and control groups, which cannot be compared as cheaply, stay those of the first job.
     """
     return (
-        os.getpid(),
         (os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.getgroups()),
         os.getpriority(os.PRIO_PROCESS, 0),
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,

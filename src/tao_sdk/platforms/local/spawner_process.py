@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tao_sdk.platforms.local.launch import JobFolder, Launch, read_all
-from tao_sdk.platforms.local.supervisor import Station, Supervisor, supervise
+from tao_sdk.platforms.local.supervisor import Station, supervise
 from tao_sdk.process_identity import this_host
 
 _CONTROL = 0
@@ -59,7 +59,6 @@ def _run_apart(tell: int) -> NoReturn:
     try:
         os.setsid()
         station = Station.set_up()
-        _rehearse(station)
         channel = _next_channel()
         if channel is not None:
             with contextlib.suppress(BrokenPipeError):  # the spawner was killed: there is no next
@@ -72,25 +71,6 @@ def _run_apart(tell: int) -> NoReturn:
         raise
     finally:
         os._exit(code)
-
-
-def _rehearse(station: Station) -> None:
-    """Serve a launch of no job, whose folder cannot be there, as far as that goes.
-
-    Memory shared with the spawner is copied when it is first written to, page by page. For what
-    claiming a job touches that takes longer than a commit of the store, and is better done before
-    a client waits.
-    """
-    environment = {f"NAME_{number}": "some value " * 8 for number in range(40)}
-    nowhere = f"{os.devnull}/nowhere"
-    example = Launch("", "", nowhere, "/", [], environment, [], 1, 0, [], [], "/", "", 0.0)
-    client, channel = socket.socketpair()
-    with client:
-        client.sendall(example.dumps())
-        client.shutdown(socket.SHUT_WR)
-        _serve(channel, station, lambda: None)
-    Supervisor(example, station)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _next_channel() -> socket.socket | None:
