@@ -73,7 +73,7 @@ class ShellBackend(seam.Backend):
         env = {**settings.process_environment(), **reveal_all(secret), **told}
         shown = [f"{name}={value}" for name, value in told.items()]
         shown += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
-        argv = shim_argv(["/bin/sh", "-c", request.command])
+        argv = shim_argv(["/bin/sh", "-c", request.shell_command])
         return seam.Plan(
             identity=identity,
             platform=self.platform,
