@@ -13,9 +13,9 @@ from docker_lab import DockerLab
 from lab.docker import private_engine
 from lab.docker.images import BUSYBOX
 from tao_sdk.platforms.backend import JobIdentity, JobRef, Plan
+from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK, leftovers, placeholders
-from tao_sdk.platforms.docker.gpus import Wish
 from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.leases import DaemonLeases
 from tao_sdk.platforms.docker.queue import GpuQueue
@@ -71,7 +71,9 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
     waiting = sdk.plan(**lonely.job("true"))
     transport = sdk.backend.transport
     leases = DaemonLeases(transport, lambda _job: Census(), None)
-    GpuQueue(transport, leases, launcher).add(waiting.job_id, waiting.payload[0], None, Wish(1))
+    GpuQueue(transport, leases, launcher).add(
+        waiting.job_id, waiting.payload[0], None, GpuRequest(1)
+    )
     lonely.engine.docker("run", "-d", "--name", "busy-probe", *helper, BUSYBOX, "sleep", "600")
     # Made from an image of a job's container, which hands its labels on.
     inherited = [f"--label={name}={name}" for name in ("tao-sdk-job-id", "tao-sdk-token")]

@@ -10,6 +10,7 @@ import pytest
 
 from tao_sdk.errors import CapacityError, UnknownOptionError, ValidationError
 from tao_sdk.models import JobState
+from tao_sdk.platforms.common.gpu_choice import choose_gpus
 from tao_sdk.platforms.common.option_checks import check_size
 from tao_sdk.platforms.docker import config, gpus, images, users
 from tao_sdk.platforms.docker.options import DockerOptions, check_mounts
@@ -177,19 +178,21 @@ FOUR = [Gpu(str(n), f"GPU-{n}", used_mib=used) for n, used in enumerate((40_000,
 
 @pytest.mark.seed("004.6", "004.9")
 def test_gpus_by_count_by_id_all_and_none() -> None:
-    free, count = gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=2)))
+    free, count = choose_gpus(FOUR, gpus.request_of(request(gpu_count=2)), gpus.HOST)
     assert ([gpu.index for gpu in free], count) == (["1", "2", "3", "0"], 2), "idle ones first"
-    chosen, count = gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=1, gpu_ids=[3, 0])))
+    chosen, count = choose_gpus(
+        FOUR, gpus.request_of(request(gpu_count=1, gpu_ids=[3, 0])), gpus.HOST
+    )
     assert ([gpu.index for gpu in chosen], count) == (["3", "0"], 2)
-    assert gpus.candidates(FOUR, gpus.wish_of(request(gpu_count=-1)))[1] == 4
-    assert not gpus.wish_of(request(gpu_count=0)).any
+    assert choose_gpus(FOUR, gpus.request_of(request(gpu_count=-1)), gpus.HOST)[1] == 4
+    assert not gpus.request_of(request(gpu_count=0)).any
     assert "NVIDIA_VISIBLE_DEVICES=void" in body(request(gpu_count=0))["Env"]
 
 
 @pytest.mark.parametrize("asked", [{"gpu_count": 5}, {"gpu_ids": [7]}])
 def test_more_than_there_is(asked: dict[str, Any]) -> None:
     with pytest.raises(CapacityError, match="has 4"):
-        gpus.candidates(FOUR, gpus.wish_of(request(**{"gpu_count": 1, **asked})))
+        choose_gpus(FOUR, gpus.request_of(request(**{"gpu_count": 1, **asked})), gpus.HOST)
 
 
 @pytest.mark.seed("004.9")
@@ -206,9 +209,9 @@ def test_device_requests_and_tegra() -> None:
 
 def test_the_choice_of_gpus_is_not_made_twice() -> None:
     with pytest.raises(ValidationError, match=r"env_vars\.NVIDIA_VISIBLE_DEVICES"):
-        gpus.wish_of(request(gpu_count=1, env_vars={"NVIDIA_VISIBLE_DEVICES": "0"}))
+        gpus.request_of(request(gpu_count=1, env_vars={"NVIDIA_VISIBLE_DEVICES": "0"}))
     with pytest.raises(ValidationError, match="make them agree"):
-        gpus.wish_of(request(gpu_count=3, gpu_ids=[0, 1]))
+        gpus.request_of(request(gpu_count=3, gpu_ids=[0, 1]))
 
 
 # ---------------------------------------------------------------------- states

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
+from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.gpus.discovery import (
-    Gpu,
-    choose,
     discover,
     parse_nvidia_smi,
     pretend,
@@ -88,19 +86,3 @@ def test_the_callers_own_restriction_holds(monkeypatch: pytest.MonkeyPatch) -> N
     assert discover() == []
     gpus = parse_nvidia_smi(SMI)
     assert restrict(gpus, gpus[1].key) == [gpus[1]]
-
-
-def test_choice() -> None:
-    gpus = pretend("4")
-    assert choose(gpus, 2, (), 1) == gpus
-    assert choose(gpus, 1, ("2",), 1) == [Gpu("2", "pretended-2", "pretended")]
-    with pytest.raises(CapacityError, match=r"no GPU 9; it has 4 \(0, 1, 2, 3\)"):
-        choose(gpus, 1, ("1", "9"), 1)
-    with pytest.raises(CapacityError, match="6 GPUs asked for, this machine has 4"):
-        choose(gpus, 3, (), 2)
-    with pytest.raises(CapacityError, match="gpu_count=0 runs without"):
-        choose([], 1, (), 1)
-    with pytest.raises(ValidationError, match="same GPU twice"):
-        choose(gpus, 1, ("0", "pretended-0"), 1)
-    with pytest.raises(ValidationError, match="evenly"):
-        choose(gpus, 1, ("0", "1", "2"), 2)

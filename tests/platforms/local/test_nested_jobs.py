@@ -92,7 +92,7 @@ def test_jobs_in_jobs_in_jobs(sdk: LocalSDK) -> None:
         ),
         (1, {"gpu_ids": [2]}, "the job in which this one is started has no GPU 2; it has 1 (0)"),
         (0, {"gpu_count": 1}, "the job in which this one is started has none"),
-        (0, {"gpu_count": -1}, "the job in which this one is started has 0"),
+        (0, {"gpu_count": -1}, "the job in which this one is started has none"),
     ],
 )
 def test_more_than_the_outer_one_has_is_refused_beforehand(

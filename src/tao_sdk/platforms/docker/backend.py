@@ -32,6 +32,7 @@ from tao_sdk.platforms.backend import (
     Submission,
 )
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
 from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.common.times import container_time
@@ -100,11 +101,11 @@ class DockerBackend(Backend):
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         planning.refuse_impossible(request)
-        wish = gpus.wish_of(request)
+        wish = gpus.request_of(request)
         info = self.transport.info
         known = self.host.known_gpus() if wish.any else None
         if known is not None:
-            gpus.candidates(known, wish)
+            choose_gpus(known, wish, gpus.HOST)
         mounts: tuple[Mount, ...] = request.options.mounts
         folders = self._check_sources(mounts)
         results = results_mount(mounts)
@@ -185,9 +186,9 @@ class DockerBackend(Backend):
             raise SubmissionRejectedError(f"Docker refuses the container: {error}") from error
 
     def _submit_with_gpus(
-        self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: gpus.Wish
+        self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: GpuRequest
     ) -> Submission:
-        usable, count = gpus.candidates(self.host.gpus(plan.request.image), wish)
+        usable, count = choose_gpus(self.host.gpus(plan.request.image), wish, gpus.HOST)
         lease = self._leases.take(plan.job_id, usable, count)
         if isinstance(lease, Busy):
             held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""

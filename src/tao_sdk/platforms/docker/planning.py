@@ -11,8 +11,9 @@ from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact, JobIdentity
+from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.common.option_checks import check_image
-from tao_sdk.platforms.docker import config, gpus, users
+from tao_sdk.platforms.docker import config, users
 from tao_sdk.platforms.docker.transport import DockerTransport
 from tao_sdk.platforms.request import JobRequest
 
@@ -55,7 +56,7 @@ def artefacts(
     identity: JobIdentity,
     body: Mapping[str, Any],
     secret_names: frozenset[str],
-    wish: gpus.Wish,
+    wish: GpuRequest,
     command: str | None,
     transport: DockerTransport,
 ) -> tuple[Artefact, ...]:
@@ -71,7 +72,7 @@ def artefacts(
 
 
 def notes(
-    user: users.ContainerUser, results_dir: str, wish: gpus.Wish, request: JobRequest
+    user: users.ContainerUser, results_dir: str, wish: GpuRequest, request: JobRequest
 ) -> tuple[str, ...]:
     """What a person should know before submitting."""
     told = [config.SHELL_NOTE]

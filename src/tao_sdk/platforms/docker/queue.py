@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
 from tao_sdk.platforms.docker import config
-from tao_sdk.platforms.docker.gpus import Wish, candidates, with_gpus
+from tao_sdk.platforms.docker.gpus import HOST, with_gpus
 from tao_sdk.platforms.docker.launch import (
     Launcher,
     LeaseLostError,
@@ -64,7 +65,9 @@ class GpuQueue:
         self._leases = leases
         self._launcher = launcher
 
-    def add(self, job_id: str, body: Mapping[str, Any], command: str | None, wish: Wish) -> str:
+    def add(
+        self, job_id: str, body: Mapping[str, Any], command: str | None, wish: GpuRequest
+    ) -> str:
         """Put a job into the queue; the id of its waiting container."""
         labels = {**body["Labels"], config.LABEL_QUEUED: "true", _LABEL_WISH: _write(wish)}
         return self._launcher.create(queued_name(job_id), {**body, "Labels": labels}, command)
@@ -82,7 +85,7 @@ class GpuQueue:
         if present is not None:
             return self._beside(waiting, present)
         wish = _read(waiting.labels[_LABEL_WISH])
-        usable, count = candidates(gpus(waiting.image), wish)
+        usable, count = choose_gpus(gpus(waiting.image), wish, HOST)
         held = self._leases.holds(census, usable)
         free = [gpu for gpu in usable if gpu.key not in held]
         if len(free) < count:
@@ -156,7 +159,7 @@ class GpuQueue:
         return Waiting("being started")
 
 
-def _why(wish: Wish, usable: int, held: Mapping[str, str]) -> str:
+def _why(wish: GpuRequest, usable: int, held: Mapping[str, str]) -> str:
     if not held:
         return f"waiting for GPUs ({wish}): other programs of the host hold them"
     jobs = sorted(set(held.values()))
@@ -164,10 +167,10 @@ def _why(wish: Wish, usable: int, held: Mapping[str, str]) -> str:
     return f"waiting for GPUs ({wish} of {usable}): {len(held)} held by {named}"
 
 
-def _write(wish: Wish) -> str:
+def _write(wish: GpuRequest) -> str:
     return f"{wish.count}:{','.join(wish.ids)}"
 
 
-def _read(text: str) -> Wish:
+def _read(text: str) -> GpuRequest:
     count, _, ids = text.partition(":")
-    return Wish(int(count), tuple(ids.split(",")) if ids else ())
+    return GpuRequest(int(count), tuple(ids.split(",")) if ids else ())

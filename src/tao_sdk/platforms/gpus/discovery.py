@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, CapacityError, ValidationError
+from tao_sdk.errors import BackendUnreachableError, ValidationError
 
 QUERY = (
     "nvidia-smi",
@@ -64,43 +63,6 @@ def restrict(gpus: list[Gpu], visible: str) -> list[Gpu]:
     """Honour a CUDA_VISIBLE_DEVICES of the caller: its jobs get no other GPUs."""
     wanted = [name.strip() for name in visible.split(",") if name.strip()]
     return [gpu for name in wanted for gpu in gpus if name == gpu.index or gpu.key == name]
-
-
-def choose(
-    gpus: list[Gpu],
-    gpu_count: int,
-    gpu_ids: tuple[str, ...],
-    nodes: int,
-    place: str = "this machine",
-) -> list[Gpu]:
-    """The GPUs from which this job may take its own; raises when it can never run here."""
-    if gpu_ids:
-        by_name = {name: gpu for gpu in gpus for name in (gpu.index, gpu.key)}
-        unknown = [name for name in gpu_ids if name not in by_name]
-        if unknown:
-            raise CapacityError(
-                f"gpu_ids: {place} has no GPU {', '.join(unknown)}; it has {list_of(gpus)}"
-            )
-        if len(gpu_ids) % nodes:
-            raise ValidationError(
-                f"gpu_ids: {len(gpu_ids)} GPUs cannot be shared evenly by {nodes} nodes"
-            )
-        chosen = [by_name[name] for name in gpu_ids]
-        if len(set(chosen)) != len(chosen):
-            raise ValidationError(f"gpu_ids: {', '.join(gpu_ids)} name the same GPU twice")
-        return chosen
-    if gpu_count * nodes > len(gpus):
-        hint = "gpu_count=0 runs without" if not gpus else f"at most {len(gpus)} can be asked for"
-        wanted = gpu_count * nodes
-        raise CapacityError(
-            f"gpu_count: {wanted} GPUs asked for, {place} has {list_of(gpus)}; {hint}"
-        )
-    return gpus
-
-
-def list_of(gpus: Sequence[Gpu]) -> str:
-    """How many, and which, for a message."""
-    return f"{len(gpus)} ({', '.join(gpu.index for gpu in gpus)})" if gpus else "none"
 
 
 def _ask_nvidia_smi() -> list[Gpu]:

@@ -28,6 +28,7 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, fits_argument
 from tao_sdk.platforms.common.credentials import job_credentials
+from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus, refuse_own_choice
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.gpus.leases import OuterLease
 from tao_sdk.platforms.local import logs
@@ -82,7 +83,7 @@ class LocalBackend(Backend):
     ) -> Plan:
         """A plan that starts exactly these words."""
         _check_words(argv)
-        _refuse_own_choice_of_gpus(request)
+        refuse_own_choice(request, "CUDA_VISIBLE_DEVICES")
         _refuse_a_flood(request.num_nodes)
         folder = self._folder(identity.job_id)
         cwd = _check_cwd(request.options.cwd)
@@ -330,14 +331,6 @@ def _check_words(argv: Sequence[str]) -> None:
             )
 
 
-def _refuse_own_choice_of_gpus(request: JobRequest) -> None:
-    if "CUDA_VISIBLE_DEVICES" in request.env:
-        raise ValidationError(
-            "env_vars.CUDA_VISIBLE_DEVICES: set from the GPUs that the job is given; choose them "
-            "with gpu_count= or gpu_ids="
-        )
-
-
 def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]]:
     shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
     if fits_argument(command):
@@ -400,13 +393,8 @@ def _outer_lease() -> OuterLease | None:
 
 def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machine.Gpu], int]:
     """The GPUs this job may take from, and how many each node takes."""
-    ids = request.options.gpu_ids
-    if ids and request.gpu_count not in (1, len(ids) // request.num_nodes):
-        raise ValidationError(
-            f"gpu_ids names {len(ids)} GPUs for {request.num_nodes} node(s), gpu_count says "
-            f"{request.gpu_count} per node: leave gpu_count out, or make them agree"
-        )
-    if request.gpu_count == 0 and not ids:
+    wanted = GpuRequest.of(request)
+    if not wanted.any:
         return [], 0
     from tao_sdk.platforms.gpus import discovery as machine  # jobs without GPUs do not need it
 
@@ -421,15 +409,7 @@ def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machi
         found = [gpu for gpu in found if gpu.key in outer.keys]
     if outer is not None or settings.lookup("TAO_JOB_ID"):
         place = "the job in which this one is started"
-    per_node = len(found) // request.num_nodes if request.gpu_count == -1 else request.gpu_count
-    if ids:
-        per_node = len(ids) // request.num_nodes
-    if per_node == 0:
-        raise CapacityError(
-            f"gpu_count: all GPUs for each of {request.num_nodes} nodes asked for, {place} "
-            f"has {len(found)}; gpu_count=0 runs without"
-        )
-    return machine.choose(found, per_node, ids, request.num_nodes, place), per_node
+    return choose_gpus(found, wanted, place)
 
 
 def _warnings(request: JobRequest) -> tuple[str, ...]:
