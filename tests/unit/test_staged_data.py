@@ -11,7 +11,7 @@ import pytest
 from tao_sdk.bundle.command import payload_of
 from tao_sdk.bundle.payload import RunnerPayload
 from tao_sdk.errors import SecretExposureError
-from tao_sdk.platforms.request import Command, JobRequest, build_request
+from tao_sdk.platforms.request import Command, JobRequest, NoOptions, build_request
 from tao_sdk.platforms.staged_data import (
     has_runner,
     results_in_bucket,
@@ -26,7 +26,7 @@ CONFIG = {"command": "train -e {config_path}", "specs": {"lr": 0.1}, "outputs": 
 
 def request_for(command: Command, **asked: Any) -> JobRequest:
     return build_request(
-        (),
+        NoOptions,
         image="",
         command=command,
         gpu_count=0,
