@@ -16,6 +16,7 @@ from tao_sdk.platforms.backend import (
     LogChunk,
     Observation,
     Plan,
+    PollBackoff,
     RetryLimits,
     Submission,
 )
@@ -33,7 +34,8 @@ from tao_sdk.platforms.slurm.image_cache import ImageCache
 from tao_sdk.platforms.slurm.image_conversion import Listener
 from tao_sdk.platforms.slurm.image_names import parse_image
 from tao_sdk.platforms.slurm.job_folder import folder_of, node_count, slurm_id_of
-from tao_sdk.platforms.slurm.parse import JobFiles
+from tao_sdk.platforms.slurm.parse import Answer, JobFiles, parse_answer
+from tao_sdk.platforms.slurm.polling import AcceptedAge, SharedQueue, SlurmBackoff
 from tao_sdk.platforms.slurm.probe import Facts, parse_facts
 from tao_sdk.result_record import ResultRecord
 
@@ -47,7 +49,6 @@ class SlurmBackend(Backend):
     """Runs jobs on a cluster."""
 
     platform = "slurm"
-    poll_seconds = 2.0
     transport: SshTransport
 
     def __init__(self, cluster: ClusterSettings, on_convert: Listener) -> None:
@@ -56,6 +57,9 @@ class SlurmBackend(Backend):
         self.images = ImageCache(cluster, self.transport, on_convert)
         self._facts: tuple[float, Facts] | None = None
         self._unknown: dict[str, JobFiles] = {}
+        self._shared = SharedQueue(cluster.login)
+        self._accepted = AcceptedAge()
+        self._states: dict[str, JobState | None] = {}
 
     # ------------------------------------------------------------------ submitting
 
@@ -124,14 +128,43 @@ class SlurmBackend(Backend):
     # ------------------------------------------------------------------ watching
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
-        answer = observing.ask(self.transport, jobs)
+        max_age = self._accepted.take()
+        answer = self._shared_answer(jobs, max_age)
+        if answer is None and max_age:
+            with self._shared.turn():
+                answer = self._shared_answer(jobs, max_age) or self._ask(jobs)
+        answer = answer or self._ask(jobs)
         observed = {job.job_id: observing.observation(job, answer) for job in jobs}
+        self._states |= {job_id: seen.state for job_id, seen in observed.items()}
         self._unknown = {
             job_id: answer.files.get(job_id, JobFiles())
             for job_id, seen in observed.items()
             if seen.state is None and not seen.unreachable
         }
         return observed
+
+    def _ask(self, jobs: Sequence[JobRef]) -> Answer:
+        asked_at = self._shared.now()
+        answer = observing.ask(self.transport, jobs)
+        self._shared.keep(asked_at, answer.queue_text)
+        return answer
+
+    def _shared_answer(self, jobs: Sequence[JobRef], max_age: float) -> Answer | None:
+        """The newest answer of any process, if it tells about all these jobs."""
+        newest = self._shared.newest(max_age)
+        if newest is None:
+            return None
+        answer = parse_answer([Section("queue", "", newest.queue)])
+        if any(observing.verdict_of(job, answer).state is None for job in jobs):
+            return None  # one has ended: how, its folder tells
+        self._accepted.used = newest.age
+        return answer
+
+    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
+        def states() -> Sequence[object]:
+            return [self._states.get(job_id) for job_id in job_ids]
+
+        return SlurmBackoff(states, self._accepted)
 
     def advance(self, jobs: Sequence[JobRef]) -> None:
         """Remove the credentials of jobs that have ended."""

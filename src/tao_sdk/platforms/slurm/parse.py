@@ -108,11 +108,13 @@ class Answer(NamedTuple):
     """Why some jobs cannot be judged from here."""
     silent: str = ""
     """Why accounting did not answer, which it should: then what is not known is not gone."""
+    queue_text: bytes = b""
+    """The answer of squeue as it came."""
 
 
 def parse_answer(sections: Iterable[Section]) -> Answer:
     """Read what `observe.sh` said."""
-    queue: tuple[QueueRow, ...] = ()
+    queue = b""
     ended: list[Ended] = []
     grouped: dict[str, list[Section]] = {}
     away: dict[str, str] = {}
@@ -124,7 +126,7 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
         elif section.name == "silent":
             silent = section.words
         elif section.name == "queue":
-            queue = tuple(_queue_rows(section.text))
+            queue = section.data
         elif section.name == "job":
             job = section.words
             grouped[job] = []
@@ -135,7 +137,8 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
         elif job:
             grouped[job].append(section)
     files = {job_id: _files(job_id, parts) for job_id, parts in grouped.items()}
-    return Answer(_indexed(queue), files, _indexed(ended), away, silent)
+    rows = _queue_rows(queue.decode("utf-8", "replace"))
+    return Answer(_indexed(rows), files, _indexed(ended), away, silent, queue)
 
 
 def _indexed(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
