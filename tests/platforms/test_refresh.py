@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lab.s3 import Bucket, fresh_bucket
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.failures import Evidence
 from tao_sdk.job_store import JobStore, NewJob
@@ -27,12 +28,18 @@ from tao_sdk.platforms.backend import (
     RetryLimits,
     Submission,
 )
+from tao_sdk.platforms.bucket_results import remove_from_bucket
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.refresh import Refresher
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.result_record import ResultRecord
+from tao_sdk.platforms.submission import job_ref
+from tao_sdk.result_record import ResultRecord, record_name
 
 JOB = "11111111-1111-4111-8111-111111111111"
+RECORD = (
+    f'{{"version":1,"job_id":"{JOB}","rank":0,"attempt":1,"exit_code":0,"started_at":'
+    '"2026-01-01T00:00:00Z","ended_at":"2026-01-01T00:00:05Z","host":"h"}'
+)
 NODE_FAILED = Observation(
     JobState.ERROR, "Node failed", fault="infra", node="n1", attempts=(Attempt(1),)
 )
@@ -162,6 +169,60 @@ class TestLooking:
         Refresher(store, backend).clean_up()
         assert backend.acted == [("advance", JOB)]
         assert store.jobs_to_clean("dictated") == []
+
+
+class TestBucket:
+    """Results in a bucket need no platform to be read."""
+
+    @pytest.fixture
+    def results(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+        with fresh_bucket("moto") as bucket:
+            for name, value in bucket.env.items():
+                if name != "HOME":
+                    monkeypatch.setenv(name, value)
+            yield bucket
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, results: Bucket) -> Iterator[JobStore]:
+        job = NewJob(JOB, "", "train", "w", "dictated", "token", "")
+        with JobStore(tmp_path / "jobs.db") as opened:
+            opened.begin_submissions([job._replace(results_dir=f"{results.uri}/results/{JOB}")])
+            opened.confirm_submission(JOB, backend_job_id="77", native={})
+            yield opened
+
+    @pytest.mark.parametrize(
+        "says", [Observation(None), Observation(None, unreachable="it is on another host")]
+    )
+    def test_its_record_settles_what_the_platform_cannot_say(
+        self, store: JobStore, backend: DictatedBackend, results: Bucket, says: Observation
+    ) -> None:
+        backend.says = says
+        assert poll(store, backend, attend=False)["status"] == "Pending"
+        results.put(f"results/{JOB}/{record_name(0)}", RECORD.encode())
+        row = poll(store, backend, attend=False)
+        assert (row["status"], row["exit_code"]) == ("Complete", 0)
+
+    def test_a_bucket_that_is_away_changes_nothing(
+        self,
+        store: JobStore,
+        backend: DictatedBackend,
+        results: Bucket,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("SECRET_KEY", "")
+        backend.says = Observation(None, unreachable="it is on another host")
+        row = poll(store, backend, attend=False)
+        assert (row["status"], row["poll_error"]) == ("Pending", "it is on another host")
+
+    def test_its_folder_goes_after_what_the_platform_keeps(
+        self, store: JobStore, backend: DictatedBackend, results: Bucket
+    ) -> None:
+        results.put(f"results/{JOB}/model.pth", b"model")
+        results.put("results/another/model.pth", b"model")
+        job = job_ref(store.jobs_by_id([JOB])[JOB])
+        remove_from_bucket(job)
+        remove_from_bucket(job)
+        assert results.list_keys() == ["results/another/model.pth"]
 
 
 class TestAttending:

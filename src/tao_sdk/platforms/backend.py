@@ -354,7 +354,10 @@ class Backend(ABC):
 
     @abstractmethod
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        """The records that the job itself left beside its results, by rank; [] without any."""
+        """The records that the job itself left where only the platform can read them, by rank.
+
+        Not those in a bucket, which need no platform: see `bucket_results.py`.
+        """
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         """Relative paths and sizes of a job's results, where only the platform can list them."""
@@ -372,7 +375,10 @@ class Backend(ABC):
 
     @abstractmethod
     def delete_artifacts(self, job: JobRef) -> bool:
-        """Remove an ended job's results and everything the platform keeps of it."""
+        """Remove an ended job's results and everything the platform keeps of it.
+
+        Repeating it is harmless. Results in a bucket are removed above, afterwards.
+        """
 
     @abstractmethod
     def check_path(self, path: str) -> bool:

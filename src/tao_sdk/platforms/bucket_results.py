@@ -1,18 +1,24 @@
-"""Results that a job delivered to a bucket, as platforms ask about them."""
+"""Results that a job delivered to a bucket: its records there, and their removal.
+
+No platform is needed for them, so they count whatever the platform knows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tao_sdk import storage
 from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.staged_data import storage_for
 from tao_sdk.result_record import ResultRecord, record_name
 
 
 def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
-    """What the job itself left beside its results."""
+    """What the job itself left beside its results; [] when they are in no bucket."""
+    storage = storage_for(job.results_dir)
+    if storage is None:
+        return []
     found = []
     for rank in range(ranks):
         with _asking():
@@ -24,9 +30,10 @@ def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
 
 
 def remove_from_bucket(job: JobRef) -> None:
-    """Remove the folder of the job's results."""
-    with _asking():
-        storage.remove_folder(job.results_dir)
+    """Remove the folder of the job's results, if it is in a bucket."""
+    if storage := storage_for(job.results_dir):
+        with _asking():
+            storage.remove_folder(job.results_dir)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
-from tao_sdk.platforms.backend import Advances, Backend, JobRef, Observation, Resubmits
+from tao_sdk.platforms.backend import MISSING, Advances, Backend, JobRef, Observation, Resubmits
+from tao_sdk.platforms.bucket_results import records_in_bucket
 from tao_sdk.platforms.observation import (
     update_for_missing,
     update_for_unreachable,
@@ -85,6 +86,9 @@ class Refresher:
         except BackendUnreachableError as error:
             away = Observation(None, unreachable=str(error))
             return _Poll(dict.fromkeys(jobs, away), {}, {})
+        for job_id, job in jobs.items():
+            if seen[job_id].unreachable and _left_record_in_bucket(job):
+                seen[job_id] = MISSING
         if not isinstance(self._backend, Resubmits):
             return _Poll(seen, {}, {})
         limits = self._backend.retry_limits
@@ -157,11 +161,11 @@ class Refresher:
 
     def _missing(self, row: Row, told: str) -> StatusUpdate:
         try:
-            records = self._backend.result_records(job_ref(row))
+            job, nodes = job_ref(row), int(decode(row, "request").get("num_nodes", 1))
+            records = self._backend.result_records(job) or records_in_bucket(job, nodes)
         except BackendUnreachableError as error:
             return update_for_unreachable(row, str(error))
         grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
-        nodes = int(decode(row, "request").get("num_nodes", 1))
         now = datetime.now(timezone.utc)
         update = update_for_missing(row, records, nodes, now, grace, told)
         # The platform forgot the job, but may still keep something of it, its credentials say.
@@ -247,6 +251,14 @@ class Refresher:
             and row["failure"] is None
             and self._is_submitted(row)
         )
+
+
+def _left_record_in_bucket(job: JobRef) -> bool:
+    """Whether a job that cannot be asked about said how it ended where no platform is needed."""
+    try:
+        return bool(records_in_bucket(job))
+    except BackendUnreachableError:
+        return False  # the platform's reason stands
 
 
 def _known_evidence(exit_code: int | None, message: str) -> Evidence:

@@ -26,6 +26,7 @@ from tao_sdk.errors import (
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
+from tao_sdk.platforms.bucket_results import remove_from_bucket
 from tao_sdk.platforms.logs import LogStream, in_pieces
 from tao_sdk.platforms.request import Command, NoOptions, Option, build_request, options_of
 from tao_sdk.platforms.staged_data import (
@@ -389,8 +390,10 @@ class PlatformSDK(ABC):
         if not self._is_mine(row) or row is None or row["status"] not in TERMINAL_STATES:
             return False
         try:
-            if not self.backend.delete_artifacts(job_ref(row)):
+            job = job_ref(row)
+            if not self.backend.delete_artifacts(job):
                 return False
+            remove_from_bucket(job)
         except BackendUnreachableError:
             return False
         self.store.delete_checkpoints(job_id)

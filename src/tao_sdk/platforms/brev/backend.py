@@ -36,7 +36,6 @@ from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
 from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.brev.states import Answer, End, judge, parse_answer
-from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.evidence import RawEvidence
@@ -251,7 +250,7 @@ class BrevBackend(Backend):
                 raise BackendUnreachableError(_not_running(instance))
             record = self._look(instance.name, [job]).records.get(job.job_id)
         else:
-            return records_in_bucket(job) if job.results_dir else []
+            return []
         return [record] if record else []
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
@@ -287,8 +286,6 @@ class BrevBackend(Backend):
 
     def delete_artifacts(self, job: JobRef) -> bool:
         name, results = job.native["instance"], job.native["results"]
-        if not results and job.results_dir:
-            remove_from_bucket(job)
         instance = self.instances.listed().get(name)
         if instance is not None and not instance.going:
             if not instance.running:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tao_sdk import settings
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
-from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config
@@ -62,7 +61,7 @@ class Aftermath:
             data = self._host.read_file(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
             record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
             return [record] if record else []
-        return records_in_bucket(job) if job.results_dir else []
+        return []
 
     def keep_and_remove(self, job: JobRef, container: Container) -> str:
         """DOCKER_AUTO_REMOVE: the container goes once everything about it is on our disk.
@@ -90,8 +89,6 @@ class Aftermath:
         source = job.native["results"]
         if source:
             self._host.remove_folder(source, job.job_id, job.native["image"])
-        elif job.results_dir:
-            remove_from_bucket(job)
         remove(self._transport, queued_name(job.job_id))
         remove(self._transport, job_name(job.job_id))
         self._kept.remove(job.job_id)

@@ -26,7 +26,6 @@ from tao_sdk.platforms.backend import (
     PollBackoff,
     Submission,
 )
-from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.common.times import parse_time
@@ -275,10 +274,10 @@ class KubernetesBackend(Backend):
         return [replica_to_come(found, look.events)]
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        if job.native["results"]:
-            with self._asking():
-                return self._records.of(job)
-        return records_in_bucket(job, int(job.native["nodes"])) if job.results_dir else []
+        if not job.native["results"]:
+            return []
+        with self._asking():
+            return self._records.of(job)
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
@@ -293,11 +292,10 @@ class KubernetesBackend(Backend):
     def delete_artifacts(self, job: JobRef) -> bool:
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         with self._asking():
-            if job.native["results"]:
-                if not all(map(self._is_removed(job), self._look_at_results(job, looking.REMOVE))):
-                    return False
-            elif job.results_dir:
-                remove_from_bucket(job)
+            if job.native["results"] and not all(
+                map(self._is_removed(job), self._look_at_results(job, looking.REMOVE))
+            ):
+                return False
             found = self._submitting.find(namespace, name)
             if found is not None and not is_another(found, job.native):
                 self._submitting.take_back(found, version=False)

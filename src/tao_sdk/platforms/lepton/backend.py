@@ -21,7 +21,6 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
-from tao_sdk.platforms.bucket_results import records_in_bucket, remove_from_bucket
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
@@ -226,10 +225,7 @@ class LeptonBackend(Backend):
             return []
         with self._asking():
             self._require_here(job)
-            found = self._records.of(job)
-        if found or not job.results_dir.startswith("s3://"):
-            return found
-        return records_in_bucket(job, int(job.native["nodes"]))
+            return self._records.of(job)
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
@@ -261,11 +257,9 @@ class LeptonBackend(Backend):
     def delete_artifacts(self, job: JobRef) -> bool:
         with self._asking():
             self._require_here(job)
-            if job.native["results"]:
-                if "removed" not in self._look_at_results(job, looking.REMOVE):
-                    return False
-            elif job.results_dir:
-                remove_from_bucket(job)
+            results = job.native["results"]
+            if results and "removed" not in self._look_at_results(job, looking.REMOVE):
+                return False
             self._submitting.remove_secrets(job.native["secrets"])
             if job.native["id"]:
                 self._submitting.remove_job(job.native["id"])
