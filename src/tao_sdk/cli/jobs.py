@@ -16,7 +16,7 @@ from tao_sdk.job_store import Row, decode
 from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.submission import owner_is_gone
+from tao_sdk.platforms.submit import owner_is_gone
 
 _ABANDONED = (
     "its client ended while submitting it; `tao-sdk wait` or `tao-sdk watch` finds out whether the "

@@ -92,8 +92,9 @@ class Database:
                 "the job store was called from inside one of its own transactions "
                 "(a signal handler?): do it outside"
             )
-        self._in_transaction = True
         try:
+            # Inside: an interrupt between the two would lock this process out for good.
+            self._in_transaction = True
             yield
         finally:
             self._in_transaction = False

@@ -103,6 +103,19 @@ class Submissions(StoreBase):
         status: str = JobState.ERROR.value,
     ) -> bool:
         """The platform does not have the job and never will. False when it was settled before."""
+        return bool(
+            self.reject_submissions([job_id], message=message, failure=failure, status=status)
+        )
+
+    def reject_submissions(
+        self,
+        job_ids: Sequence[str],
+        *,
+        message: str,
+        failure: Mapping[str, Any],
+        status: str = JobState.ERROR.value,
+    ) -> list[str]:
+        """The same for many, in one transaction. The jobs that were rejected by this call."""
         status, cause = checked_status(status), encode(failure, "failure")
         if status not in TERMINAL_STATES:
             raise ValidationError(
@@ -110,29 +123,32 @@ class Submissions(StoreBase):
                 f"{', '.join(sorted(TERMINAL_STATES))}"
             )
         with self._database.write() as connection:
-            row = _unsettled(connection, job_id)
-            if row is None:
-                return False
-            changes = {"phase": _REJECTED, "owner": "", "failure": row["failure"] or cause}
-            ended_before = is_terminal(row)
-            if not ended_before:
-                changes |= {"status": status, "message": message, "ended_at": utc_now()}
-            update_job(connection, job_id, changes)
-            append_event(
-                connection,
-                job_id,
-                _REJECTED,
-                from_status=row["status"],
-                to_status=row["status"] if ended_before else status,
-                message=message,
-            )
-        return True
+            rows = [row for row in select_jobs(connection, job_ids).values() if _is_unsettled(row)]
+            for row in rows:
+                _reject(connection, row, message, cause, status)
+        return [row["job_id"] for row in rows]
 
     def release_submission(self, job_id: str) -> None:
-        """Nobody works on this submission any more: anyone may settle it."""
+        """No process works on this submission any more: the next one that looks settles it."""
         with self._database.write() as connection:
             if _unsettled(connection, job_id) is not None:
                 update_job(connection, job_id, {"owner": ""})
+
+    def release_submissions(self, job_ids: Sequence[str], owner: str) -> list[str]:
+        """The same for those of these jobs that `owner` has. Which they were."""
+        with self._database.read() as connection:
+            rows = select_jobs(connection, job_ids)
+        if not any(_is_unsettled(row) for row in rows.values()):
+            return []
+        with self._database.write() as connection:
+            released = [
+                row["job_id"]
+                for row in select_jobs(connection, job_ids).values()
+                if _is_unsettled(row) and row["owner"] == owner
+            ]
+            for job_id in released:
+                update_job(connection, job_id, {"owner": ""})
+        return released
 
     def claim_submission(self, job_id: str, expected_owner: str, new_owner: str) -> bool:
         """Take over an unsettled submission. True for exactly one of several claimants."""
@@ -190,6 +206,24 @@ def _confirm(connection: sqlite3.Connection, item: Confirmation, native: str) ->
     return {**row, **changes}
 
 
+def _reject(
+    connection: sqlite3.Connection, row: Row, message: str, cause: str, status: str
+) -> None:
+    changes = {"phase": _REJECTED, "owner": "", "failure": row["failure"] or cause}
+    ended_before = is_terminal(row)
+    if not ended_before:
+        changes |= {"status": status, "message": message, "ended_at": utc_now()}
+    update_job(connection, row["job_id"], changes)
+    append_event(
+        connection,
+        row["job_id"],
+        _REJECTED,
+        from_status=row["status"],
+        to_status=row["status"] if ended_before else status,
+        message=message,
+    )
+
+
 def _refuse_repetition(job_ids: list[str]) -> None:
     repeated = sorted(job_id for job_id, times in Counter(job_ids).items() if times > 1)
     if repeated:
@@ -198,4 +232,8 @@ def _refuse_repetition(job_ids: list[str]) -> None:
 
 def _unsettled(connection: sqlite3.Connection, job_id: str) -> Row | None:
     row = select_job(connection, job_id)
-    return row if row is not None and row["phase"] == _SUBMITTING else None
+    return row if row is not None and _is_unsettled(row) else None
+
+
+def _is_unsettled(row: Row) -> bool:
+    return bool(row["phase"] == _SUBMITTING)

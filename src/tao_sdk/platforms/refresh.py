@@ -23,7 +23,7 @@ from tao_sdk.platforms.observation import (
     update_for_unreachable,
     update_from_observation,
 )
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 
 if TYPE_CHECKING:
     from tao_sdk.failures import Evidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tao_sdk.errors import JobNotFoundError, UnsupportedError
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 from tao_sdk.results import ResultSource, open_results
 
 

@@ -36,7 +36,7 @@ from tao_sdk.platforms.staged_data import (
     with_data,
     with_payload,
 )
-from tao_sdk.platforms.submission import Submitter, job_ref
+from tao_sdk.platforms.submit import Submitter, job_ref
 
 # Loaded by the first call that needs them: the store by what opens it; the models, whose
 # dataclasses take longer than all of this, by what hands out a job or a status.

@@ -131,7 +131,7 @@ def test_ctrl_c_while_it_is_waited_for(lab: BrevLab, monkeypatch: pytest.MonkeyP
     assert made(lab) == set()
     [job] = sdk.list_jobs()
     status = sdk.get_job_status(job.id)
-    assert (status.status, status.message) == ("Canceled", "not submitted: KeyboardInterrupt")
+    assert (status.status, status.message) == ("Canceled", "not submitted: interrupted")
 
 
 def test_the_command_line_says_so(lab: BrevLab) -> None:

@@ -15,7 +15,7 @@ from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK, leases, queue
 from tao_sdk.platforms.docker.launch import Launcher
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
 

@@ -186,7 +186,7 @@ def test_paths_of_volumes(lab: KubernetesPlatformLab) -> None:
     assert not sdk.check_path(f"pvc://results/{job.id}/no $(touch x)")
     row = sdk.store.get_job(job.id)
     assert row is not None
-    from tao_sdk.platforms.submission import job_ref
+    from tao_sdk.platforms.submit import job_ref
 
     files = sdk.backend.result_files(job_ref(row))
     assert (files["a"], files["b/c d"]) == (2, 3)

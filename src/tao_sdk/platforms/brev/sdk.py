@@ -11,7 +11,7 @@ from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.brev.ledger import IN_USE
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 
 # Loaded by the first call that needs them.
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 
 T = TypeVar("T")
 
