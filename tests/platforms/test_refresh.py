@@ -32,7 +32,7 @@ from tao_sdk.platforms.bucket_results import remove_from_bucket
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.refresh import Refresher
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 from tao_sdk.result_record import ResultRecord, record_name
 
 JOB = "11111111-1111-4111-8111-111111111111"

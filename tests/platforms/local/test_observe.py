@@ -12,7 +12,7 @@ import pytest
 from tao_sdk import Job, LocalSDK
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local.launch import JobFolder
-from tao_sdk.platforms.submission import job_ref
+from tao_sdk.platforms.submit import job_ref
 from tao_sdk.process_identity import ProcessIdentity, session_members
 
 LONG = 60
