@@ -9,22 +9,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
+from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.request import JobRequest, Keyword, check_text
 from tao_sdk.platforms.sdk import PlatformSDK
@@ -38,14 +37,10 @@ _START = 'echo $$ > "$0/pid"; "$@" > "$0/job.log" 2>&1 &'
 class ShellOptions(NamedTuple):
     """The keywords of `create_job` that only this platform has."""
 
-    cwd: Annotated[str | None, Keyword("working directory; default: the caller's", check_text)] = (
-        None
-    )
+    cwd: Annotated[str | None, Keyword("folder to run in", check_text)] = None
 
 
 class ShellTransport:
-    """Every round trip is counted here."""
-
     def __init__(self) -> None:
         self.calls = seam.CallLog()
 
@@ -138,12 +133,11 @@ class ShellBackend(seam.Backend):
             return seam.MISSING
         # The lock first: the shim writes the record before it lets go.
         lives, records = _lives(folder), self.result_records(job)
-        canceled = (folder / "canceled").exists()
         if records:
             end = records[0]
             state = JobState.ERROR if end.exit_code else JobState.COMPLETE
             return seam.Observation(
-                JobState.CANCELED if canceled else state,
+                JobState.CANCELED if job.cancel_requested else state,
                 f"ended with exit code {end.exit_code}",
                 end.exit_code,
                 end.started_at,
@@ -153,9 +147,8 @@ class ShellBackend(seam.Backend):
         if lives:
             began = (folder / "job.log").exists()
             return seam.Observation(JobState.RUNNING if began else JobState.PENDING)
-        state = JobState.CANCELED if canceled else JobState.ERROR
-        message = "its processes were killed and left no record"
-        return seam.Observation(state, message, cancel_aware=True)
+        # Above the seam, an error after a cancellation counts as cancelled.
+        return seam.Observation(JobState.ERROR, "its processes were killed and left no record")
 
     def cancel(self, job: seam.JobRef) -> None:
         # Nobody supervises these jobs, so whoever cancels waits out the grace period.
@@ -163,7 +156,6 @@ class ShellBackend(seam.Backend):
         folder = _folder(job)
         if not _lives(folder):
             return
-        (folder / "canceled").touch()
         _signal(folder, signal.SIGTERM)
         deadline = time.monotonic() + settings.get_seconds("TAO_GRACE_SECONDS")
         while _lives(folder):
@@ -178,22 +170,9 @@ class ShellBackend(seam.Backend):
         self, job: seam.JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> seam.LogChunk:
         self.transport.calls.record("log")
-        path = _folder(job) / "job.log"
-        if not path.exists():
-            return seam.LogChunk((), more=False, cursor="0")
-        position = int(cursor) if cursor else _start_of_tail(path, tail)
-        with path.open("rb") as log:
-            log.seek(position)
-            data = log.read(limit)
-        lines = []
-        for piece in filter(None, re.split(rb"(?<=\n)", data)):
-            if not (piece.endswith(b"\n") or flush or len(piece) == limit):
-                break  # it may still grow
-            position += len(piece)
-            text = piece.rstrip(b"\n").decode("utf-8", "replace")
-            lines.append(seam.LogLine(text, str(position)))
-        more = bool(lines) and len(data) == limit
-        return seam.LogChunk(tuple(lines), more, cursor=str(position))
+        return read_chunk(
+            [_folder(job) / "job.log"], cursor=cursor, tail=tail, limit=limit, flush=flush
+        )
 
     def evidence(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, RawEvidence]:
         return {job.job_id: self._evidence(job) for job in jobs}
@@ -222,20 +201,11 @@ class ShellBackend(seam.Backend):
         record = ResultRecord.parse(text, job.job_id)
         return [record] if record else []
 
-    def replicas(self, job: seam.JobRef) -> list[dict[str, Any]]:
-        return [{"name": job.identity.name, "status": {"phase": str(self._observe(job).state)}}]
-
     def delete_artifacts(self, job: seam.JobRef) -> bool:
         for path in (_folder(job), Path(job.results_dir)):
             if path.exists():
                 shutil.rmtree(path)
         return True
-
-    def check_path(self, path: str) -> bool:
-        return Path(path).exists()
-
-    def list_path(self, path: str) -> list[str]:
-        return sorted(entry.name for entry in Path(path).iterdir())
 
 
 class ShellSDK(PlatformSDK):
@@ -278,15 +248,3 @@ def _lives(folder: Path) -> bool:
 def _signal(folder: Path, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(int((folder / "pid").read_text(encoding="ascii")), number)
-
-
-def _start_of_tail(path: Path, tail: int | None) -> int:
-    if tail is None:
-        return 0
-    starts: deque[int] = deque(maxlen=tail)
-    position = 0
-    with path.open("rb") as log:
-        for line in log:
-            starts.append(position)
-            position += len(line)
-    return starts[0] if starts else position

@@ -108,18 +108,6 @@ class DictatedBackend(Backend):
     ) -> LogChunk:
         raise NotImplementedError
 
-    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
-        raise NotImplementedError
-
-    def delete_artifacts(self, job: JobRef) -> bool:
-        raise NotImplementedError
-
-    def check_path(self, path: str) -> bool:
-        raise NotImplementedError
-
-    def list_path(self, path: str) -> list[str]:
-        raise NotImplementedError
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[JobStore]:

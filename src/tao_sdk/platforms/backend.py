@@ -16,11 +16,10 @@ What a backend may assume, and what it must keep:
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tao_sdk.bundle.recognition import without_bundle
 from tao_sdk.job_states import JobState
@@ -28,9 +27,7 @@ from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import ResultRecord
 
 if TYPE_CHECKING:
-    from tao_sdk.failures import Evidence
     from tao_sdk.platforms.evidence import RawEvidence
-    from tao_sdk.results import ResultSource
 
 
 class CallLog:
@@ -247,31 +244,8 @@ class LogChunk(NamedTuple):
     """Where the next read begins, also when there were no lines."""
 
 
-class PollBackoff:
-    """Delay between polls; this default sleeps."""
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-
-    @property
-    def longest(self) -> float:
-        """The longest delay that still shows an end in good time."""
-        return self._longest
-
-    def after(self, delay: float) -> float:
-        """The next delay: what the caller proposes, up to a limit."""
-        return min(delay, self.longest)
-
-    def pause(self, seconds: float) -> None:
-        """Wait that long, or less if something happens."""
-        time.sleep(seconds)
-
-    def close(self) -> None:
-        """Release what reports changes."""
-
-
 class Backend(ABC):
-    """The primitives that a platform supplies."""
+    """The primitives that every platform supplies; what only some can do is in capabilities.py."""
 
     platform: ClassVar[str]
     poll_seconds: ClassVar[float] = 2.0
@@ -323,10 +297,6 @@ class Backend(ABC):
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         """The present state of all these jobs, in one round trip. Looks, never acts."""
 
-    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:  # noqa: ARG002 - for platforms with events
-        """How a caller waits between two polls of these jobs. The caller closes it."""
-        return PollBackoff(self.poll_seconds)
-
     @abstractmethod
     def cancel(self, job: JobRef) -> None:
         """Ask the platform to stop the job. Returns at once; `observe` tells when it has."""
@@ -340,9 +310,6 @@ class Backend(ABC):
         An empty cursor is the start of the log, or of its last `tail` lines. A last line without
         a newline may still grow: it is returned only with `flush`.
         """
-
-    def release_log(self, job: JobRef, cursor: str) -> None:  # noqa: B027 - most keep nothing open
-        """Nobody reads on from that cursor: let go of what was kept open for the next read."""
 
     @abstractmethod
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
@@ -358,76 +325,3 @@ class Backend(ABC):
 
         Not those in a bucket, which need no platform: see `bucket_results.py`.
         """
-
-    def result_files(self, job: JobRef) -> Mapping[str, int]:
-        """Relative paths and sizes of a job's results, where only the platform can list them."""
-        del job
-        return {}
-
-    def result_source(self, job: JobRef) -> ResultSource | None:
-        """A job's results for fetching, where only the platform can reach them."""
-        del job
-        return None
-
-    @abstractmethod
-    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
-        """The processes, pods or containers of a job."""
-
-    @abstractmethod
-    def delete_artifacts(self, job: JobRef) -> bool:
-        """Remove an ended job's results and everything the platform keeps of it.
-
-        Repeating it is harmless. Results in a bucket are removed above, afterwards.
-        """
-
-    @abstractmethod
-    def check_path(self, path: str) -> bool:
-        """Is there such a path, seen from where jobs run?"""
-
-    @abstractmethod
-    def list_path(self, path: str) -> list[str]:
-        """Names in a folder, seen from where jobs run."""
-
-
-@runtime_checkable
-class Advances(Protocol):
-    """A platform on which somebody must act for jobs to go on or to be cleaned up."""
-
-    def advance(self, jobs: Sequence[JobRef]) -> None:
-        """Start what waits, save logs and outcomes before the platform forgets, clean up.
-
-        Called by an attending process with the jobs whose last observation was `due`, ended ones
-        included; one process at a time by a lease, which a slow one may outlive. Repeating it is
-        harmless, and what goes wrong with one job stops no other. `observe` shows the result.
-        """
-
-
-@runtime_checkable
-class Resubmits(Protocol):
-    """A platform that can run a job again under the same id."""
-
-    @property
-    def retry_limits(self) -> RetryLimits: ...
-
-    def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
-        """Submit the job once more, as `attempt` says; what is true about the job then.
-
-        `why` completes "submitted again as … after". A platform whose attempt of that number
-        exists, or that refuses, says so in the observation.
-        """
-
-
-@runtime_checkable
-class ExplainsPending(Protocol):
-    """A platform that can tell that a pending job will never start."""
-
-    def stuck(self, job: JobRef) -> Evidence | None:
-        """Why it will never start; None while it may."""
-
-
-@runtime_checkable
-class Closes(Protocol):
-    """A platform that keeps connections or processes open."""
-
-    def close(self) -> None:
-        """Release them. Jobs go on, and the next call opens what it needs."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import Backend, JobRef, LogChunk, LogLine
+from tao_sdk.platforms.capabilities import ReleasesLogs
 
 CHUNK_BYTES = 256 * 1024
 _FOLLOW_FASTEST = 0.05
@@ -110,7 +111,8 @@ def _read_chunks(
                 pause = _FOLLOW_FASTEST if chunk.lines else min(pause * 1.5, slowest)
                 closed.wait(pause)
     finally:
-        backend.release_log(job, cursor)
+        if isinstance(backend, ReleasesLogs):
+            backend.release_log(job, cursor)
 
 
 def in_pieces(lines: Iterable[str], size: int) -> Iterator[str]:

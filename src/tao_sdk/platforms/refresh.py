@@ -16,8 +16,9 @@ from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
-from tao_sdk.platforms.backend import MISSING, Advances, Backend, JobRef, Observation, Resubmits
+from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation
 from tao_sdk.platforms.bucket_results import records_in_bucket
+from tao_sdk.platforms.capabilities import Advances, Resubmits
 from tao_sdk.platforms.observation import (
     update_for_missing,
     update_for_unreachable,

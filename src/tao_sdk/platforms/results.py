@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tao_sdk.errors import JobNotFoundError, UnsupportedError
+from tao_sdk.platforms.capabilities import ServesResults
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.submit import job_ref
 from tao_sdk.results import ResultSource, open_results
@@ -19,7 +20,8 @@ def results_of(sdk: PlatformSDK, job_id: str) -> ResultSource:
     try:
         return open_results(row["results_dir"], row["local_results_dir"])
     except UnsupportedError:
-        source = sdk.backend.result_source(job_ref(row))
+        backend = sdk.backend
+        source = backend.result_source(job_ref(row)) if isinstance(backend, ServesResults) else None
         if source is None:
             raise
         return source

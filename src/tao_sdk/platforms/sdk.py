@@ -25,8 +25,18 @@ from tao_sdk.errors import (
 )
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import decode, resolve_sdk_state_paths
-from tao_sdk.platforms.backend import Backend, Closes, ExplainsPending, JobIdentity, Plan
+from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
 from tao_sdk.platforms.bucket_results import remove_from_bucket
+from tao_sdk.platforms.capabilities import (
+    BacksOff,
+    Browses,
+    Closes,
+    Deletes,
+    ExplainsPending,
+    ListsReplicas,
+    ListsResults,
+    PollBackoff,
+)
 from tao_sdk.platforms.logs import LogStream, in_pieces
 from tao_sdk.platforms.request import Command, NoOptions, Option, build_request, options_of
 from tao_sdk.platforms.staged_data import (
@@ -255,7 +265,7 @@ class PlatformSDK(ABC):
             self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
         delay = _FIRST_DELAY
-        with contextlib.closing(self.backend.backoff(job_ids)) as pauses:
+        with contextlib.closing(self._backoff(job_ids)) as pauses:
             while True:
                 statuses = self.get_statuses(job_ids)
                 for job_id, status in statuses.items():
@@ -336,7 +346,9 @@ class PlatformSDK(ABC):
         if storage := storage_for(row["results_dir"]):
             return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
         if not row["local_results_dir"]:
-            files = self.backend.result_files(job_ref(row)) if self._is_mine(row) else {}
+            if not isinstance(self.backend, ListsResults) or not self._is_mine(row):
+                return []
+            files = self.backend.result_files(job_ref(row))
             return remote_checkpoints(row["results_dir"], files)
         found = iter_local_checkpoint_candidates(row["local_results_dir"])
         return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
@@ -344,7 +356,9 @@ class PlatformSDK(ABC):
     def get_job_replicas(self, job_id: str) -> list[dict[str, Any]]:
         """The processes, pods or containers of a job."""
         row = self.store.get_job(job_id)
-        return self.backend.replicas(job_ref(row)) if self._is_mine(row) and row else []
+        if row is None or not self._is_mine(row) or not isinstance(self.backend, ListsReplicas):
+            return []
+        return self.backend.replicas(job_ref(row))
 
     def check_path(self, remote_path: str) -> bool:
         """Is there such a path, seen from where jobs run, or such a URI?
@@ -353,13 +367,13 @@ class PlatformSDK(ABC):
         """
         if storage := storage_for(remote_path):
             return bool(storage.exists(remote_path))
-        return self.backend.check_path(remote_path)
+        return self._browse().check_path(remote_path)
 
     def list_path(self, remote_path: str) -> list[str]:
         """Names in a folder, seen from where jobs run, or below a URI."""
         if storage := storage_for(remote_path):
             return list(storage.list_names(remote_path))
-        return self.backend.list_path(remote_path)
+        return self._browse().list_path(remote_path)
 
     # ---------------------------------------------------------------- stopping, cleaning
 
@@ -391,7 +405,7 @@ class PlatformSDK(ABC):
             return False
         try:
             job = job_ref(row)
-            if not self.backend.delete_artifacts(job):
+            if not isinstance(self.backend, Deletes) or not self.backend.delete_artifacts(job):
                 return False
             remove_from_bucket(job)
         except BackendUnreachableError:
@@ -417,6 +431,16 @@ class PlatformSDK(ABC):
             rows = self.store.jobs_by_id(list(job_ids))
         rows = self._refresher.refresh(rows, attend=attend)
         return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
+
+    def _backoff(self, job_ids: Sequence[str]) -> PollBackoff:
+        if isinstance(self.backend, BacksOff):
+            return self.backend.backoff(job_ids)
+        return PollBackoff(self.backend.poll_seconds)
+
+    def _browse(self) -> Browses:
+        if isinstance(self.backend, Browses):
+            return self.backend
+        raise UnsupportedError(f"paths on {self.platform} cannot be looked at from here")
 
     def _why_stuck(self, row: Row) -> dict[str, Any] | None:
         """Why a pending job will never start; None while it may."""

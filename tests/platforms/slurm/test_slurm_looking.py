@@ -19,7 +19,7 @@ from slurm_lab import SlurmPlatformLab
 
 from lab.slurm import states
 from tao_sdk.models import JobState
-from tao_sdk.platforms.backend import Advances, Resubmits
+from tao_sdk.platforms.capabilities import Advances, Resubmits
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.slurm import SlurmSDK
 

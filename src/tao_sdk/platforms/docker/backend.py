@@ -28,9 +28,9 @@ from tao_sdk.platforms.backend import (
     LogChunk,
     Observation,
     Plan,
-    PollBackoff,
     Submission,
 )
+from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
 from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import PollBackoff
+from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.arriving import Arriving
 from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport

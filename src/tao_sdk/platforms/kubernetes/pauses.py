@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import PollBackoff
+from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.states import is_half_made

@@ -26,12 +26,12 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
+from tao_sdk.platforms.common import log_files
 from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, fits_argument
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus, refuse_own_choice
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.gpus.leases import OuterLease
-from tao_sdk.platforms.local import logs
 from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
 from tao_sdk.platforms.local.states import Snapshot, interpret
 from tao_sdk.platforms.local.transport import LocalTransport, reaching, read_records
@@ -182,7 +182,7 @@ class LocalBackend(Backend):
     ) -> LogChunk:
         self.transport.calls.record("log")
         with reaching(self.root):
-            return logs.read_chunk(
+            return log_files.read_chunk(
                 _log_files(job), cursor=cursor, tail=tail, limit=limit, flush=flush
             )
 
@@ -253,7 +253,7 @@ class LocalBackend(Backend):
         if kept.exists():
             return kept.read_text(encoding="utf-8")
         # Its supervisor is gone and with it the knowledge of what in its log to hide.
-        chunk = logs.read_chunk(
+        chunk = log_files.read_chunk(
             _log_files(job), cursor="", tail=_EVIDENCE_LINES, limit=256 * 1024, flush=True
         )
         return "\n".join(line.text for line in chunk.lines)

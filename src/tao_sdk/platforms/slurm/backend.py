@@ -16,10 +16,10 @@ from tao_sdk.platforms.backend import (
     LogChunk,
     Observation,
     Plan,
-    PollBackoff,
     RetryLimits,
     Submission,
 )
+from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.request import JobRequest

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tao_sdk.atomic_files import write_private
-from tao_sdk.platforms.backend import PollBackoff
+from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.ssh_control import control_folder
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.local.logs import read_chunk, split_lines
+from tao_sdk.platforms.common.log_files import read_chunk, split_lines
 
 
 def read_all(files: list[Path], *, limit: int = 70_000, tail: int | None = None) -> list[str]:

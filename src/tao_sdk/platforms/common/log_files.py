@@ -1,4 +1,4 @@
-"""Reading the log files of a local job: by offset, whole lines, bounded memory."""
+"""Reading log files on this machine: by offset, whole lines, bounded memory."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""What only some platforms can do: small protocols beside the seam.
+
+A backend has an ability by having its methods. The code above the seam asks with `isinstance`, and
+does without where a platform lacks it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from tao_sdk.platforms.backend import Attempt, JobRef, Observation, RetryLimits
+
+if TYPE_CHECKING:
+    from tao_sdk.failures import Evidence
+    from tao_sdk.results import ResultSource
+
+
+@runtime_checkable
+class Advances(Protocol):
+    """Somebody must act for jobs to go on, or to be cleaned up."""
+
+    def advance(self, jobs: Sequence[JobRef]) -> None:
+        """Start what waits, save logs and outcomes before the platform forgets, clean up.
+
+        Called by an attending process with the jobs whose last observation was `due`, ended ones
+        included; one process at a time by a lease, which a slow one may outlive. Repeating it is
+        harmless, and what goes wrong with one job stops no other. `observe` shows the result.
+        """
+
+
+@runtime_checkable
+class Resubmits(Protocol):
+    """A job can run again under the same id."""
+
+    @property
+    def retry_limits(self) -> RetryLimits: ...
+
+    def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
+        """Submit the job once more, as `attempt` says; what is true about the job then.
+
+        `why` completes "submitted again as … after". A platform whose attempt of that number
+        exists, or that refuses, says so in the observation.
+        """
+
+
+@runtime_checkable
+class ExplainsPending(Protocol):
+    """The platform can tell that a pending job will never start."""
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        """Why it will never start; None while it may."""
+
+
+class PollBackoff:
+    """Delay between polls; this default sleeps."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+
+    @property
+    def longest(self) -> float:
+        """The longest delay that still shows an end in good time."""
+        return self._longest
+
+    def after(self, delay: float) -> float:
+        """The next delay: what the caller proposes, up to a limit."""
+        return min(delay, self.longest)
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or less if something happens."""
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Release what reports changes."""
+
+
+@runtime_checkable
+class BacksOff(Protocol):
+    """The platform reports changes, or wants to be polled at a pace of its own."""
+
+    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
+        """How a caller waits between two polls of these jobs. The caller closes it."""
+
+
+@runtime_checkable
+class ReleasesLogs(Protocol):
+    """Reading a log keeps something open for the next read."""
+
+    def release_log(self, job: JobRef, cursor: str) -> None:
+        """Nothing will read on from that cursor: close what was kept open for it."""
+
+
+@runtime_checkable
+class ListsResults(Protocol):
+    """Only the platform can list the results of its jobs."""
+
+    def result_files(self, job: JobRef) -> Mapping[str, int]:
+        """Relative paths and sizes of a job's results."""
+
+
+@runtime_checkable
+class ServesResults(Protocol):
+    """Only the platform can fetch the results of its jobs."""
+
+    def result_source(self, job: JobRef) -> ResultSource | None:
+        """A job's results for fetching; None where this job has none that can be reached."""
+
+
+@runtime_checkable
+class ListsReplicas(Protocol):
+    """A job has processes, pods or containers that can be listed."""
+
+    def replicas(self, job: JobRef) -> list[dict[str, Any]]:
+        """One entry for each of them."""
+
+
+@runtime_checkable
+class Deletes(Protocol):
+    """What an ended job left behind can be removed."""
+
+    def delete_artifacts(self, job: JobRef) -> bool:
+        """Remove its results and everything the platform keeps of it; False if it could not.
+
+        Repeating it is harmless. Results in a bucket are removed above, afterwards.
+        """
+
+
+@runtime_checkable
+class Browses(Protocol):
+    """Paths can be looked at as jobs see them."""
+
+    def check_path(self, path: str) -> bool:
+        """Whether there is such a path."""
+
+    def list_path(self, path: str) -> list[str]:
+        """Names in a folder."""
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """Connections or processes are kept open."""
+
+    def close(self) -> None:
+        """Release them. Jobs go on, and the next call opens what it needs."""
