@@ -6,7 +6,6 @@ logs current when nobody is attached (`tao-sdk watch`, started by `tao-sdk run`)
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tao_sdk import file_locks
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
@@ -24,6 +24,10 @@ from tao_sdk.platforms.sdk import PlatformSDK
 
 # Who asks `is_watched` holds the lock for a moment; that is not a watcher.
 _PROBE_SECONDS = 0.3
+# Where the file system has no locks, a lease of the store stands for the lock. After this time it
+# may be taken over by another machine, which cannot tell whether its owner still runs.
+_LEASE = "watch"
+_LEASE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -150,27 +154,35 @@ class Watcher:
     def _only_watcher(self) -> Iterator[None]:
         descriptor = _open_lock(self._store.path)
         try:
-            if not _lock_within(descriptor, _PROBE_SECONDS):
-                owner = os.read(descriptor, 64).decode() or "another process"
-                raise AlreadyWatchedError(f"{self._store.path} is watched already, by {owner}")
+            locked = _lock_within(descriptor, _PROBE_SECONDS)
+        except file_locks.NoFileLocksError:
+            os.close(descriptor)
+            with self._store.lease(_LEASE, _LEASE_SECONDS) as mine:
+                if not mine:
+                    raise self._watched_by(self._store.lease_owner(_LEASE)) from None
+                yield
+            return
+        try:
+            if not locked:
+                raise self._watched_by(os.read(descriptor, 64).decode())
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}".encode())
             yield
         finally:
             os.close(descriptor)
 
+    def _watched_by(self, owner: str) -> AlreadyWatchedError:
+        by = owner or "another process"
+        return AlreadyWatchedError(f"{self._store.path} is watched already, by {by}")
+
 
 def _lock_within(descriptor: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-        else:
-            return True
+    while not file_locks.lock(descriptor, wait=False):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def is_watched(store_path: str | Path) -> bool:
@@ -180,12 +192,14 @@ def is_watched(store_path: str | Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not file_locks.lock(descriptor, wait=False)
+    except file_locks.NoFileLocksError:
+        if not Path(store_path).exists():
+            return False
+        with JobStore(store_path) as store:
+            return store.lease_owner(_LEASE) != ""
     finally:
         os.close(descriptor)
-    return False
 
 
 def _open_lock(store_path: str | Path) -> int:

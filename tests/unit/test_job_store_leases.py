@@ -94,6 +94,17 @@ def test_a_stopped_process_keeps_its_lease(path: Path, holder: subprocess.Popen[
     holder.send_signal(signal.SIGCONT)
 
 
+def test_the_owner_of_a_lease(path: Path, holder: subprocess.Popen[str]) -> None:
+    with JobStore(path) as store:
+        assert f"|{holder.pid}|" in store.lease_owner("advance/docker")
+        assert store.lease_owner("advance/slurm") == ""
+        with store.lease("advance/slurm", 60):
+            assert store.lease_owner("advance/slurm") == str(ProcessIdentity.current())
+        holder.kill()
+        holder.wait()
+        assert store.lease_owner("advance/docker") == ""
+
+
 def test_one_of_many_processes_gets_it(path: Path) -> None:
     JobStore(path).list_jobs()
     code = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.errors import StoreBusyError
+from tao_sdk import file_locks
+from tao_sdk.errors import StoreBusyError, StoreError
 from tao_sdk.job_store import JobStore, network_lock
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.network_lock import NetworkLock
@@ -185,3 +187,68 @@ def test_a_store_that_lost_its_lock_does_not_commit(
     row = jobs.get_job("job-1")
     assert row is not None
     assert row["message"] == ""
+
+
+class TestWithoutFileLocks:
+    """Some Lustre mounts answer `flock` with ENOSYS."""
+
+    @pytest.fixture(autouse=True, params=[errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+    def refuse(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(*_: int) -> None:
+            raise OSError(request.param, os.strerror(request.param))
+
+        monkeypatch.setattr(file_locks, "_flock", refused)
+
+    def test_the_lock_of_a_killed_process_is_broken(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leave_lock(store, str(gone_process()))
+        with NetworkLock(store).held(patience(monkeypatch, 5)) as ticket:
+            assert ticket.holds_lock
+        assert [left.name for left in store.parent.iterdir()] == ["jobs.db-breaker"]
+
+    def test_so_is_the_turn_of_a_killed_breaker(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leave_lock(store, str(gone_process()))
+        store.with_name("jobs.db-breaking").write_text(str(gone_process()))
+        with NetworkLock(store).held(patience(monkeypatch, 5)):
+            pass
+        assert [left.name for left in store.parent.iterdir()] == ["jobs.db-breaker"]
+
+    def test_a_living_breaker_is_waited_for(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leave_lock(store, str(gone_process()))
+        store.with_name("jobs.db-breaking").write_text(str(ProcessIdentity.current()))
+        with pytest.raises(StoreBusyError):
+            try_to_hold(NetworkLock(store), monkeypatch)
+        assert lock_file(store).exists()
+
+    def test_many_break_it_and_one_at_a_time_holds_it(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leave_lock(store, str(gone_process()))
+        inside, most = 0, 0
+
+        def hold() -> None:
+            nonlocal inside, most
+            with NetworkLock(store).held(Deadline.from_settings()):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+        threads = [threading.Thread(target=hold) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 1
+        assert [left.name for left in store.parent.iterdir()] == ["jobs.db-breaker"]
+
+    def test_a_store_for_local_disks_says_what_to_do(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_SDK_STORE_MODE", "wal")
+        with pytest.raises(StoreError, match=r"refuses file locks.*TAO_SDK_STORE_MODE=network"):
+            JobStore(store).list_jobs()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from tao_sdk import LocalSDK
+from tao_sdk import LocalSDK, file_locks
 from tao_sdk.errors import UnsupportedError
 from tao_sdk.job_store import NewJob
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.process_identity import this_host
-from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher
+from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher, is_watched
 
 
 def silent(_: object) -> None:
@@ -60,6 +62,29 @@ def test_one_watcher_per_store(sdk: LocalSDK, tmp_path: Path) -> None:
     thread.join(30)
     assert not thread.is_alive()
     Watcher(tmp_path / "s.json", silent, silent).run()
+
+
+def test_one_watcher_per_store_where_files_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(file_locks, "_flock", refused)
+    monkeypatch.setenv("TAO_SDK_STORE_MODE", "network")
+    sdk = LocalSDK(state_file=tmp_path / "s.json", work_dir=tmp_path / "root")
+    job = sdk.create_job(command="sleep 600", gpu_count=0)
+    first = Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.02)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    eventually(lambda: is_watched(sdk.store.path))
+    with pytest.raises(AlreadyWatchedError, match=rf"watched already, by .*\|{os.getpid()}\|"):
+        Watcher(tmp_path / "s.json", silent, silent).run()
+    assert job.cancel()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not is_watched(sdk.store.path)
+    assert not is_watched(tmp_path / "none.db")
 
 
 def test_a_platform_that_is_not_installed_does_not_stop_the_others(

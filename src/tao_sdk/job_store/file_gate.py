@@ -7,13 +7,13 @@ wait fell from 8.2 s to 1.1 s; polling `flock` itself only reached 6.5 s. Hence 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tao_sdk import file_locks
 from tao_sdk.errors import StoreBusyError, StoreError
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.paths import PRIVATE_FILE
@@ -43,10 +43,9 @@ class FileGate:
     def _enter(self, turn: _Turn, deadline: Deadline) -> None:
         try:
             entered = turn.enter_at_once() or turn.wait(deadline.remaining)
-        except OSError as error:
-            raise StoreError(
-                f"{self._path}: this file system refuses file locks ({error.strerror}); "
-                "set TAO_SDK_STORE_MODE=network"
+        except file_locks.NoFileLocksError as error:
+            raise file_locks.NoFileLocksError(
+                f"{self._path}: {error}; set TAO_SDK_STORE_MODE=network"
             ) from error
         if not entered:
             raise StoreBusyError(f"{self._path} is held by another process; {deadline.advice}")
@@ -63,12 +62,10 @@ class _Turn:
         self._over = False
 
     def enter_at_once(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        self._entered.set()
-        return True
+        if file_locks.lock(self._descriptor, wait=False):
+            self._entered.set()
+            return True
+        return False
 
     def wait(self, seconds: float) -> bool:
         """Queue up for at most `seconds`. True when our turn has come."""
@@ -79,7 +76,7 @@ class _Turn:
         return self._entered.wait(seconds)
 
     def _queue_up(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        file_locks.lock(self._descriptor, wait=True)
         with self._mutex:
             self._waiting = False
             self._entered.set()
@@ -96,5 +93,5 @@ class _Turn:
     def _release(self) -> None:
         if self._entered.is_set():
             # Closing is not enough: a forked child may still hold a copy of the descriptor.
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            file_locks.unlock(self._descriptor)
         os.close(self._descriptor)

@@ -50,10 +50,17 @@ class Leases(StoreBase):
             if mine:
                 self._release_lease(name)
 
+    def lease_owner(self, name: str) -> str:
+        """The process that holds a lease, as text; "" while it is free."""
+        with self._database.read() as connection:
+            found = _find(connection, name)
+        if found is None or (self._key(name) not in _held_here and _is_abandoned(found)):
+            return ""
+        return str(found["owner"])
+
     @contextlib.contextmanager
     def _alone_in_this_process(self, name: str) -> Iterator[bool]:
-        store = str(self._database.path or id(self._database))
-        key = (os.getpid(), store, name)
+        key = self._key(name)
         with _held_here_lock:
             alone = key not in _held_here
             _held_here.add(key)
@@ -62,6 +69,9 @@ class Leases(StoreBase):
         finally:
             if alone:
                 _held_here.discard(key)
+
+    def _key(self, name: str) -> tuple[int, str, str]:
+        return (os.getpid(), str(self._database.path or id(self._database)), name)
 
     def _take_lease(self, name: str, seconds: float) -> bool:
         """Called by one thread of this process at a time."""
@@ -88,8 +98,13 @@ class Leases(StoreBase):
 
 
 def _is_free(connection: sqlite3.Connection, name: str) -> bool:
+    found = _find(connection, name)
+    return found is None or _is_abandoned(found)
+
+
+def _find(connection: sqlite3.Connection, name: str) -> Row | None:
     found = select_all(connection, "SELECT * FROM leases WHERE name = ?", (name,))
-    return not found or _is_abandoned(found[0])
+    return found[0] if found else None
 
 
 def _is_abandoned(lease: Row) -> bool:

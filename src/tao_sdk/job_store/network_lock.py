@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tao_sdk.errors import StoreBusyError, StoreError
+from tao_sdk.file_locks import NoFileLocksError
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.file_gate import FileGate
 from tao_sdk.job_store.paths import PRIVATE_FILE
@@ -43,6 +44,7 @@ class NetworkLock:
         self._lock = store.with_name(f"{store.name}-access")
         self._tickets = store.with_name(f"{store.name}-ticket")
         self._breakers = FileGate(store.with_name(f"{store.name}-breaker"))
+        self._breaking = store.with_name(f"{store.name}-breaking")
         self._foreign_silence = foreign_silence
 
     @contextmanager
@@ -81,10 +83,28 @@ class NetworkLock:
             return
         # One breaker at a time, looking again inside: otherwise the second of two could remove
         # the lock that a third process has taken in between.
-        with self._breakers.held(deadline):
-            if self._abandoned(self._lock, ticket.server_time()):
-                self._lock.unlink(missing_ok=True)
-                self.sweep(ticket)
+        try:
+            with self._breakers.held(deadline):
+                self._break(ticket)
+        except NoFileLocksError:
+            self._break_without_file_locks(ticket)
+
+    def _break(self, ticket: Ticket) -> None:
+        if self._abandoned(self._lock, ticket.server_time()):
+            self._lock.unlink(missing_ok=True)
+            self.sweep(ticket)
+
+    def _break_without_file_locks(self, ticket: Ticket) -> None:
+        """One breaker at a time by a link; if another breaks, ask again at the next examination."""
+        turn = Ticket(ticket.path, self._breaking)
+        if turn.link():
+            try:
+                self._break(ticket)
+            finally:
+                turn.drop_lock()
+        elif self._abandoned(self._breaking, ticket.server_time()):
+            # Its breaker was killed within the milliseconds that breaking takes.
+            self._breaking.unlink(missing_ok=True)
 
     def _abandoned(self, path: Path, now: float) -> bool:
         owner = _owner_of(path)
@@ -160,9 +180,12 @@ class Ticket:
         return _changed(self.path) or 0.0
 
     def give_back(self) -> None:
+        self.drop_lock()
+        self.path.unlink(missing_ok=True)
+
+    def drop_lock(self) -> None:
         if self.holds_lock:
             self._lock.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
 
 
 def _owner_of(path: Path) -> ProcessIdentity | None:
