@@ -337,9 +337,7 @@ def test_logs_are_kept_in_a_process_that_was_forked(
     if child == 0:
         saver._copy_all = lambda job, _: os.write(write, job.job_id.encode())  # type: ignore[method-assign,assignment]
         saver.save(ended("of-child"), "")
-        worker = saver._worker
-        if worker is not None:
-            worker.join(10)
+        saver._ended.finish()
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write)

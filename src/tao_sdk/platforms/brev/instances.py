@@ -30,6 +30,7 @@ from tao_sdk.platforms.brev.ledger import (
     Ledger,
 )
 from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.remote.framing import Section
 
 _log = logging.getLogger("tao_sdk.brev")
@@ -63,16 +64,16 @@ class Instances:
         self._cli = cli
         self.ledger = ledger
         self._listener = listener
-        self._listed: tuple[float, list[Instance]] | None = None
+        self._listed: TtlCache[list[Instance]] = TtlCache(_FRESH_SECONDS)
 
     # ------------------------------------------------------------------ looking
 
     def listed(self, *, fresh: bool = True) -> dict[str, Instance]:
         """All of them by name; with `fresh` as they are now."""
-        known = self._listed
-        if fresh or known is None or time.monotonic() - known[0] > _FRESH_SECONDS:
-            known = self._listed = (time.monotonic(), self._cli.instances())
-        return {instance.name: instance for instance in known[1]}
+        if fresh:
+            self._listed.forget("all")
+        listed = self._listed.get("all", self._cli.instances)
+        return {instance.name: instance for instance in listed}
 
     def find(self, asked: str, *, fresh: bool = False) -> Instance:
         """One that is there, by name or id."""
@@ -167,7 +168,7 @@ class Instances:
         except RefusedError as error:
             if not answers.says_no_such_instance(str(error)):
                 raise
-        self._listed = None
+        self._listed.forget("all")
 
     def keep(self, name: str, why: str) -> Entry | None:
         """Leave an instance of ours running, and say so."""

@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tao_sdk.errors import (
     UnsupportedError,
     ValidationError,
 )
+from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.docker import config, placeholders
 from tao_sdk.platforms.docker.gpus import is_tegra, probe_config
 from tao_sdk.platforms.docker.log_frames import read_messages
@@ -44,15 +44,13 @@ class DockerHost:
     def __init__(self, transport: DockerTransport) -> None:
         self._transport = transport
         self._local = transport.endpoint.local
-        self._gpus: tuple[float, list[Gpu]] | None = None
+        self._inventory: TtlCache[list[Gpu]] = TtlCache(_INVENTORY_SECONDS)
 
     # ------------------------------------------------------------------ GPUs
 
     def gpus(self, image: str) -> list[Gpu]:
         """The GPUs of the host; `image` is what a probe runs in, where one is needed."""
-        if self._gpus is None or time.monotonic() - self._gpus[0] > _INVENTORY_SECONDS:
-            self._gpus = (time.monotonic(), self._find_gpus(image))
-        return self._gpus[1]
+        return self._inventory.get("gpus", lambda: self._find_gpus(image))
 
     def known_gpus(self) -> list[Gpu] | None:
         """The GPUs if they can be told without running a container, else None."""

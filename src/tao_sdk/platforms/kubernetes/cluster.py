@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
+from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.naming import core_path
 
@@ -24,12 +25,13 @@ class Cluster:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
-        self._remembered: dict[str, tuple[float, Any]] = {}
+        self._facts: TtlCache[Any] = TtlCache(math.inf)
+        self._load: TtlCache[Items | None] = TtlCache(_NODES_SECONDS)
 
     def identity(self) -> str:
         """Which cluster it is, whatever its address; "" when we may not know."""
         # The oldest namespace of a cluster: its uid is what a cluster is usually known by.
-        return str(self._once("identity", self._ask_identity))
+        return str(self._facts.get("identity", self._ask_identity))
 
     def is_that_of(self, native: Mapping[str, Any]) -> bool:
         """Was a job that remembers this given to this cluster?"""
@@ -40,7 +42,7 @@ class Cluster:
 
     def require_version(self, major: int, minor: int, what: str) -> None:
         """Raise unless the server is at least that new."""
-        said = self._once("version", lambda: self._api.get("/version"))
+        said = self._facts.get("version", lambda: self._api.get("/version"))
         found = tuple(
             int(re.sub(r"\D.*", "", str(said.get(part, "0"))) or 0) for part in ("major", "minor")
         )
@@ -52,13 +54,11 @@ class Cluster:
 
     def nodes(self) -> Items | None:
         """All nodes; None when we may not list them."""
-        found: Items | None = self._for_a_while("nodes", lambda: self._list("/api/v1/nodes"))
-        return found
+        return self._load.get("nodes", lambda: self._list("/api/v1/nodes"))
 
     def pods(self) -> Items | None:
         """All pods that hold something; None when we may not list them, or they are too many."""
-        found: Items | None = self._for_a_while("pods", self._ask_pods)
-        return found
+        return self._load.get("pods", self._ask_pods)
 
     def has_autoscaler(self) -> bool:
         """Does the cluster say that it adds nodes by itself?"""
@@ -67,7 +67,7 @@ class Cluster:
 
     def kueue_version(self) -> str:
         """The API of Kueue, the queueing system, as `v1beta1`; "" without one."""
-        found = self._once("kueue", lambda: self._allowed(lambda: self._api.get(_KUEUE)) or {})
+        found = self._facts.get("kueue", lambda: self._allowed(lambda: self._api.get(_KUEUE)) or {})
         return str(found.get("preferredVersion", {}).get("version", ""))
 
     def waiting_reasons(self, namespace: str) -> dict[str, str]:
@@ -106,14 +106,3 @@ class Cluster:
             raise BackendUnreachableError(
                 f"the cluster at {self._api.access.server} refuses {error.call}: {error.message}"
             ) from error
-
-    def _once(self, what: str, ask: Callable[[], Any]) -> Any:
-        if what not in self._remembered:
-            self._remembered[what] = (0.0, ask())
-        return self._remembered[what][1]
-
-    def _for_a_while(self, what: str, ask: Callable[[], Any]) -> Any:
-        now = time.monotonic()
-        if what not in self._remembered or now - self._remembered[what][0] > _NODES_SECONDS:
-            self._remembered[what] = (now, ask())
-        return self._remembered[what][1]

@@ -8,7 +8,6 @@ until its last line. The same thread looks for what killed clients left behind, 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import Any
 
 from tao_sdk.errors import TaoError
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.background import BackgroundQueue
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import KubeApi
@@ -37,25 +37,18 @@ class LogSaver:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
-        self._ended: queue.SimpleQueue[tuple[str, JobRef]] = queue.SimpleQueue()
+        self._ended: BackgroundQueue[tuple[str, JobRef]] = BackgroundQueue(
+            "tao-keep-logs", self._save
+        )
         self._seen: set[str] = set()
         self._swept: set[str] = set()
-        self._lock = threading.Lock()
-        self._worker: threading.Thread | None = None
         self._following: dict[str, list[threading.Thread]] = {}
 
     def save(self, job: JobRef, uid: str) -> None:
         """Copy the logs of a job that has ended, some time soon."""
-        with self._lock:
-            if job.job_id in self._seen:
-                return
+        if job.job_id not in self._seen:
             self._seen.add(job.job_id)
-            self._ended.put((uid, job))
-            # After a fork it is another process's.
-            if self._worker is None or not self._worker.is_alive():
-                # Not a daemon: a program that ends waits for what it has begun to keep.
-                self._worker = threading.Thread(target=self._work, name="tao-keep-logs")
-                self._worker.start()
+            self._ended.add((uid, job))
 
     def follow(self, job: JobRef, pods: list[Mapping[str, Any]]) -> None:
         """Read the logs of pods that are about to be stopped, until they are."""
@@ -83,22 +76,17 @@ class LogSaver:
         """Let go of connections."""
         self._api.close()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._ended.empty():
-                    self._worker = None
-                    return
-                uid, job = self._ended.get()
-            namespace = job.native["namespace"]
-            try:
-                self._copy_all(job, uid)
-                if namespace not in self._swept:
-                    self._swept.add(namespace)
-                    sweep(self._api, namespace)
-            except (TaoError, OSError) as error:
-                # They are in the cluster for an hour, and read from there.
-                _log.warning("after the end of job %s: %s", job.job_id, error)
+    def _save(self, ended: tuple[str, JobRef]) -> None:
+        uid, job = ended
+        namespace = job.native["namespace"]
+        try:
+            self._copy_all(job, uid)
+            if namespace not in self._swept:
+                self._swept.add(namespace)
+                sweep(self._api, namespace)
+        except (TaoError, OSError) as error:
+            # They are in the cluster for an hour, and read from there.
+            _log.warning("after the end of job %s: %s", job.job_id, error)
 
     def _copy_all(self, job: JobRef, uid: str) -> None:
         namespace, selector = job.native["namespace"], naming.pods_selector(job.job_id, uid)

@@ -9,13 +9,12 @@ a job that is not there, once they are so old that it cannot be on its way.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError, TaoError
+from tao_sdk.platforms.common.background import BackgroundQueue
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import LeptonApi
@@ -41,11 +40,9 @@ class Aftermath:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
-        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._tasks: BackgroundQueue[_Task] = BackgroundQueue("tao-lepton-aftermath", self._try)
         self._seen: set[str] = set()
         self._next_sweep = 0.0
-        self._lock = threading.Lock()
-        self._worker: threading.Thread | None = None
 
     def clean(self, secrets: Sequence[str], job: str = "") -> None:
         """Remove the secrets of a job that has ended, and the job where it is named."""
@@ -54,7 +51,7 @@ class Aftermath:
             job = ""
         if names or job:
             self._seen |= {*names, job}
-            self._add(_Task(names, job))
+            self._tasks.add(_Task(names, job))
 
     def remove(self, job: str) -> None:
         """Remove a job that nobody wants."""
@@ -65,49 +62,26 @@ class Aftermath:
         now = time.monotonic()
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS
-            self._add(_Task(sweep=True))
+            self._tasks.add(_Task(sweep=True))
 
     def finish(self) -> None:
         """Wait until everything is done."""
-        worker = self._worker
-        # The worker itself may be the one that finds a client that nobody uses any more.
-        if worker is not None and worker is not threading.current_thread():
-            worker.join()
+        self._tasks.finish()
 
     def close(self) -> None:
         """Let go of connections, once everything is done."""
         self.finish()
         self._api.close()
 
-    def _add(self, task: _Task) -> None:
-        with self._lock:
-            self._tasks.put(task)
-            # After a fork it is another process's.
-            if self._worker is None or not self._worker.is_alive():
-                # Not a daemon: a program that ends waits for what it has begun to remove.
-                self._worker = threading.Thread(target=self._work, name="tao-lepton-aftermath")
-                self._worker.start()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._tasks.empty():
-                    self._worker = None
-                    return
-                task = self._tasks.get()
-            try:
-                self._do(task)
-            except BackendUnreachableError as error:
-                # Whoever wants to end does not wait for a server: the next one to look does it.
-                self._forget()
-                _log.warning("what is left of ended jobs stays for now: %s", error)
-            except (TaoError, OSError) as error:
-                _log.warning("what is left of an ended job could not be removed: %s", error)
-
-    def _forget(self) -> None:
-        with self._lock:
-            while not self._tasks.empty():
-                self._tasks.get()
+    def _try(self, task: _Task) -> None:
+        try:
+            self._do(task)
+        except BackendUnreachableError as error:
+            # A program that ends does not wait for a server: the next poll cleans up.
+            self._tasks.drop()
+            _log.warning("what is left of ended jobs stays for now: %s", error)
+        except (TaoError, OSError) as error:
+            _log.warning("what is left of an ended job could not be removed: %s", error)
 
     def _do(self, task: _Task) -> None:
         for name in task.secrets:

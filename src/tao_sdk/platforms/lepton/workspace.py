@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tao_sdk.errors import CredentialError
+from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.mounts import Volume
@@ -22,7 +22,7 @@ class Workspace:
 
     def __init__(self, api: LeptonApi) -> None:
         self._api = api
-        self._kept: dict[str, tuple[float, Any]] = {}
+        self._kept: TtlCache[Any] = TtlCache(_GOOD_SECONDS)
 
     def require(self, *, now: bool = False) -> None:
         """Raise `CredentialError` unless the workspace is there and knows us.
@@ -30,7 +30,7 @@ class Workspace:
         `now`: whatever was found out a moment ago.
         """
         if now:
-            self._kept.pop("info", None)
+            self._kept.forget("info")
         try:
             self._keep("info", lambda: self._api.get(""))
         except ApiError as error:
@@ -93,9 +93,5 @@ class Workspace:
         return self._keep("groups", lambda: self._api.get_list(naming.GROUPS))
 
     def _keep(self, what: str, look: Callable[[], _T]) -> _T:
-        now = time.monotonic()
-        kept = self._kept.get(what)
-        if kept is None or now - kept[0] > _GOOD_SECONDS:
-            kept = self._kept[what] = now, look()
-        found: _T = kept[1]
+        found: _T = self._kept.get(what, look)
         return found
