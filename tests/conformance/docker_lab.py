@@ -79,6 +79,14 @@ class DockerLab(ContainerLab[DockerSDK]):
         eventually(lambda: "waiting for GPUs" in waiting.refresh().message)
         return waiting
 
+    def snapshot(self) -> object:
+        """The containers of this lab, in full."""
+        ids = sorted(self._containers("{{.ID}}"))
+        described = json.loads(self.engine.docker("inspect", *ids)) if ids else []
+        for container in described:
+            container["Mounts"].sort(key=lambda mount: mount["Destination"])
+        return described
+
     def submission_steps(self) -> dict[str, str]:
         arm = (
             f"{DIE}from tao_sdk.platforms.docker.launch import Launcher\n"

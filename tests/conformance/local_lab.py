@@ -30,7 +30,12 @@ class LocalLab(PlatformLab[LocalSDK]):
     def variables(self) -> dict[str, str]:
         """One GPU is pretended."""
         leases = str(self.folder / "leases")
-        return {**super().variables(), "TAO_LOCAL_GPUS": "1", "TAO_GPU_LEASE_DIR": leases}
+        return {
+            **super().variables(),
+            "TAO_LOCAL_GPUS": "1",
+            "TAO_LOCAL_ROOT": str(self.root),
+            "TAO_GPU_LEASE_DIR": leases,
+        }
 
     def sdk(self) -> LocalSDK:
         return LocalSDK(state_file=self.state_file, work_dir=self.root)
@@ -59,6 +64,13 @@ class LocalLab(PlatformLab[LocalSDK]):
         waiting = sdk.create_job(**{**self.counted_job("true"), "gpu_count": 1})
         eventually(lambda: "position 1" in waiting.refresh().message)
         return waiting
+
+    def snapshot(self) -> object:
+        """Every file of the jobs, with what a change would change."""
+        return {
+            path: (path.lstat().st_ino, path.lstat().st_mtime_ns, path.lstat().st_size)
+            for path in [*self.root.rglob("*"), *(self.folder / "leases").rglob("*")]
+        }
 
     def submission_steps(self) -> dict[str, str]:
         """The spawner starts while the row is written, so its own start is a step as well."""

@@ -64,6 +64,14 @@ class SlurmPlatformLab(PlatformLab[SlurmSDK]):
     def scratch(self) -> str:
         return str(self.slurm.shared / "scratch")
 
+    def snapshot(self) -> object:
+        """What Slurm and the shared folder hold of this lab's jobs."""
+        shared = str(self.slurm.shared)
+        return (
+            self.slurm.run_as_user("find", shared, "-printf", "%P %s %m %T@\n"),
+            self.slurm.run_as_user("squeue", "-h", "-r", "-t", "all", "-S", "i", "-o", "%i|%T|%N"),
+        )
+
     def submission_steps(self) -> dict[str, str]:
         arm = f"{DIE}from tao_sdk.platforms.slurm.client import SshTransport\n"
         return steps_around_program(arm, "SshTransport")

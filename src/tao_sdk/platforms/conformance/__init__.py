@@ -23,6 +23,7 @@ from tao_sdk.platforms.conformance.lifecycle import (
     TestOutcomes,
     TestPlan,
 )
+from tao_sdk.platforms.conformance.looking import TestLooking
 from tao_sdk.platforms.conformance.secrecy import TestHostileInput, TestSecrets
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "TestHostileInput",
     "TestKilledClient",
     "TestLogs",
+    "TestLooking",
     "TestOutcomes",
     "TestPlan",
     "TestSecrets",

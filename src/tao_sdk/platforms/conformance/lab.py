@@ -120,6 +120,10 @@ class Lab(ABC):
         """A folder, as such a job sees it, that is not its results folder."""
         return str(self.folder / "scratch")
 
+    def snapshot(self) -> object:
+        """All that the platform holds of this lab's jobs; None if the lab cannot tell."""
+        return None
+
     def submission_steps(self) -> Mapping[str, str]:
         """Steps inside this platform's `submit`: name -> Python text that makes the process that
         runs it die there. `sdk` is defined.
