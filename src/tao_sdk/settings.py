@@ -381,7 +381,9 @@ def require(*names: str, purpose: str) -> None:
     missing = [SETTINGS[name] for name in names if not lookup(name)]
     if not missing:
         return
-    lines = [f"{purpose} needs {' and '.join(s.name for s in missing)}, which is not set."]
+    absent = " and ".join(setting.name for setting in missing)
+    verb = "is" if len(missing) == 1 else "are"
+    lines = [f"{absent} {verb} not set; needed for {purpose}"]
     for setting in missing:
         hint = f" ({setting.obtain})" if setting.obtain else ""
         lines.append(f"  export {setting.name}=…   # {setting.meaning}{hint}")

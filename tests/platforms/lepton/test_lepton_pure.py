@@ -216,7 +216,7 @@ class TestAccess:
         with pytest.raises(CredentialError, match="LEPTON_WORKSPACE_ID and LEPTON_AUTH_TOKEN"):
             WorkspaceAccess.find()
         monkeypatch.setenv("LEPTON_WORKSPACE_ID", "ws")
-        with pytest.raises(CredentialError, match="needs LEPTON_AUTH_TOKEN"):
+        with pytest.raises(CredentialError, match="LEPTON_AUTH_TOKEN is not set"):
             WorkspaceAccess.find()
 
     def test_a_token_is_not_taken_for_a_name(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ def test_a_submitter_that_ends_while_it_is_looked_at_is_not_taken_over(lab: Conv
         plan = sdk.plan(image=_BUSYBOX, command="true", gpu_count=0)
         os.mkfifo(record / "job")
         shutil.chown(record / "job", lab.slurm.user)
-        had = pool.submit(sdk.backend.images.have, plan)
+        had = pool.submit(sdk.backend.images.ensure_image, plan)
         # It is read now, and says nothing yet.
         with open(record / "job", "w", encoding="utf-8"):
             lab.file_of(_BUSYBOX).write_bytes(b"hsqs, and so on")
@@ -301,7 +301,7 @@ def test_a_submitter_that_died_is_taken_over_by_one_of_many(lab: ConversionLab) 
 
         def have(plan: Plan) -> str:
             together.wait(60)
-            return images.have(plan)
+            return images.ensure_image(plan)
 
         with ThreadPoolExecutor(len(plans)) as pool:
             assert set(pool.map(have, plans)) == {""}

@@ -408,7 +408,7 @@ def test_the_next_host_is_used_and_none_is_said(
     assert {each.state for each in copy_results(source, plan)} == {State.COPIED}
     assert tree(copy) == tree(results)
     lab.slurm.stop_sshd(lab.slurm.hosts[1])
-    with pytest.raises(BackendUnreachableError, match="nobody answers"):
+    with pytest.raises(BackendUnreachableError, match="no ssh server listens"):
         pull(source, copy)
     lab.slurm.start_sshd()
 
@@ -491,7 +491,7 @@ def test_the_results_of_a_job_by_hand_and_in_python(lab: SlurmPlatformLab, copy:
     assert set(pull(results_of(sdk, job), copy).values()) == {State.COPIED, State.SKIPPED}
     lab.slurm.stop_sshd()
     _, err = cli(lab, "pull", job, code=125)
-    assert "nobody answers at its ssh port" in err
+    assert "no ssh server listens on its port" in err
     lab.slurm.start_sshd()
     shutil.rmtree(lab.slurm.shared / "results" / job)
     _, err = cli(lab, "pull", job, code=125)

@@ -1,9 +1,9 @@
-"""Programs for a machine that is reached through a shell, and what they answer: pure.
+"""Programs for a machine that is reached through a shell, and their answers. Pure.
 
 A program is portable shell (`programs/`). Its variables are assigned before it, quoted; a table or
-an archive may follow it on its input. It answers in sections, each introduced by a line with a
-word that was made up for this one call, so that noise of login scripts can be told apart; and a
-last one says that the answer is whole.
+an archive may follow it on its input. It answers in sections. Each begins with a line that has a
+random word of this call, so that output of login scripts can be left out; the last one marks the
+answer as complete.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 _SHARED = Path(__file__).parent / "programs"
 END = "end-of-answer"
-"""The name of the last section, which says that the answer is whole."""
+"""The name of the last section; without it the answer is incomplete."""
 _NEXT = "next-program"
-Asked = tuple[str, Mapping[str, str]]
+ProgramCall = tuple[str, Mapping[str, str]]
 """A program by name, and its variables."""
 
 
 class Section(NamedTuple):
-    """A part of an answer: its name, what was said beside the name, and its text."""
+    """A part of an answer: its name, the words after it, and its text."""
 
     name: str
     words: str
@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What the login shell is told, whichever shell it is: read the program, then run it.
+        """The command for the login shell, whichever it is: read the program, then run it.
 
         `head` takes exactly so many bytes; the rest of the input is the program's own.
         """
@@ -55,7 +55,7 @@ class Call(NamedTuple):
         return f"\n@{self.nonce} ".encode()
 
     def sections(self, answer: bytes) -> list[Section] | None:
-        """The answer in parts; None when it is not whole."""
+        """The answer in parts; None when it is incomplete."""
         parts = (b"\n" + answer).split(self.mark)[1:]
         found = []
         for part in parts:
@@ -68,18 +68,17 @@ class Call(NamedTuple):
 
 
 class Programs:
-    """The programs of a platform: those in its folder, and those that platforms share."""
+    """The programs in a platform's folder, and those that platforms share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def call(self, *asked: Asked) -> Call:
+    def call(self, *calls: ProgramCall) -> Call:
         """Programs with their variables, one after the other in one round trip."""
         nonce = secrets.token_hex(8)
-        # Each in a shell of its own, so that a program may stop early and the rest is said all
-        # the same.
+        # Each in its own shell, so that the others run even if one stops early.
         runs = f"mark {_NEXT}\n".join(
-            f"(\n{assigned(variables)}{self.read(program)}\n)\n" for program, variables in asked
+            f"(\n{assigned(variables)}{self.read(program)}\n)\n" for program, variables in calls
         )
         source = f"{assigned({'nonce': nonce})}{self.read('prelude')}{runs}mark {END}\n"
         return Call(nonce, source.encode())
@@ -91,7 +90,7 @@ class Programs:
 
 
 def by_program(sections: Iterable[Section]) -> list[list[Section]]:
-    """The sections of each of the programs that were asked together."""
+    """The sections of each of several programs that ran in one call."""
     answers: list[list[Section]] = [[]]
     for section in sections:
         if section.name == _NEXT:
@@ -102,7 +101,7 @@ def by_program(sections: Iterable[Section]) -> list[list[Section]]:
 
 
 def assigned(variables: Mapping[str, str]) -> str:
-    """Assignments of a shell, quoted."""
+    """Shell assignments, quoted."""
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 

@@ -1,4 +1,4 @@
-"""Pieces of log files, cut into lines: pure."""
+"""Pieces of log files, split into lines. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines_of(data: bytes, start: int, size: int, *, flush: bool) -> Iterator[tup
 
 
 def _goes_on(data: bytes, rest: bytes, position: int, size: int, *, flush: bool) -> bool:
-    """Does more of this line come with the next read?"""
+    """Whether the next read brings more of this line."""
     if position + len(rest) < size:  # what was read ends here, the file does not
         return len(rest) < len(data)  # unless a line is all that was read
     return not flush

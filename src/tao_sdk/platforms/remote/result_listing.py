@@ -1,4 +1,4 @@
-"""What a machine says about entries of results, read into entries: pure."""
+"""Listings of results, parsed into entries. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from tao_sdk.results.sources import PERMISSIONS, Entry, Kind
 
 RECORD = r"\0%m\0%s\0%T@\0%p\0%l\0"
-"""What is told of an entry after the letter of its type: for `find -printf`."""
+"""The fields of an entry after the letter of its type, for `find -printf`."""
 
 _FIELDS = 6
 # find's letters; "x" is ours, for what its reader has no right to.
@@ -31,7 +31,7 @@ def path_of(name: bytes) -> str:
 
 
 def parse_entries(data: bytes) -> list[Entry]:
-    """Everything that was told of; the targets of links are as they are."""
+    """All entries of a listing; link targets are unchanged."""
     fields = data.split(b"\0")
     starts = range(0, len(fields) - _FIELDS + 1, _FIELDS)
     return [_entry(*fields[start : start + _FIELDS]) for start in starts]

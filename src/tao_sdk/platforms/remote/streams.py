@@ -1,4 +1,4 @@
-"""Answers that are too long to be held: read section by section, as they come."""
+"""Long answers, read section by section as they come."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class CutOffError(Exception):
 
 
 class AnswerStream:
-    """An answer in the making; never more of it in memory than came at once."""
+    """An answer that is still coming; holds only the last piece in memory."""
 
     def __init__(self, sent: Call, more: Callable[[], bytes]) -> None:
-        """`more` gives the next bytes; none when there will be no more."""
+        """`more` returns the next bytes; empty at the end."""
         self._mark = sent.mark
         self._more = more
         self._ahead = b"\n"
@@ -33,8 +33,7 @@ class AnswerStream:
     def next_section(self) -> tuple[str, str] | None:
         """Name and words of the next section; None after the last.
 
-        What was not read of the present one is passed over; before the first one that is the
-        noise of login scripts.
+        Skips what was not read of the present one; before the first, output of login scripts.
         """
         while self.read():
             pass
@@ -45,7 +44,7 @@ class AnswerStream:
         return None if name == END else (name, words)
 
     def read(self, limit: int = _BLOCK) -> bytes:
-        """Some bytes of the present section, at most so many; none at its end."""
+        """Some bytes of the present section, at most `limit`; empty at its end."""
         while True:
             end = self._ahead.find(self._mark)
             # The last bytes may be the beginning of a mark.
@@ -58,10 +57,10 @@ class AnswerStream:
         return taken
 
     def _fetch(self) -> None:
-        came = self._more()
-        if not came:
+        piece = self._more()
+        if not piece:
             raise CutOffError("the connection was lost")
-        self._ahead += came
+        self._ahead += piece
 
 
 class RunningProgram:
@@ -71,7 +70,7 @@ class RunningProgram:
         self,
         process: subprocess.Popen[bytes],
         output: IO[bytes],
-        said: IO[bytes],
+        stderr: IO[bytes],
         idle: float,
         *,
         own_group: bool,
@@ -79,22 +78,22 @@ class RunningProgram:
         self._process = process
         self._own_group = own_group
         self._output = output
-        self._said = said
+        self._stderr = stderr
         self._idle = idle
         self._is_over = False
 
     def read(self) -> bytes:
-        """What has come by now; none at the end."""
+        """The next bytes; empty at the end."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._output, selectors.EVENT_READ)
             if not selector.select(self._idle):
-                raise CutOffError(f"nothing came for {self._idle:g} s")
-        came = os.read(self._output.fileno(), _BLOCK)
-        self._is_over = not came
-        return came
+                raise CutOffError(f"no answer for {self._idle:g} s")
+        piece = os.read(self._output.fileno(), _BLOCK)
+        self._is_over = not piece
+        return piece
 
     def stop(self) -> int:
-        """End it, if its answer has not ended; its exit code."""
+        """Stop it unless its answer is complete; its exit code."""
         if not self._is_over:
             self._signal(signal.SIGTERM)
         try:
@@ -112,8 +111,8 @@ class RunningProgram:
             self._process.send_signal(number)
 
     def complaint(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode("utf-8", "replace")
+        self._stderr.seek(0)
+        return self._stderr.read().decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -125,24 +124,24 @@ def started(
     *,
     own_group: bool = False,
 ) -> Iterator[RunningProgram]:
-    """A program with that input, stopped at the end; silence of `idle` seconds is an error.
+    """Run a program with that input; stopped at the end. `idle` seconds of silence are an error.
 
-    With `own_group` whatever it has started is stopped with it; it has no terminal to ask at then.
+    With `own_group` its children are stopped with it, and it has no terminal.
     """
-    # Files, not pipes: nobody is there to fill the one and to empty the other meanwhile.
-    with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as said:
+    # Files, because no thread would fill and drain pipes meanwhile.
+    with tempfile.TemporaryFile() as sent, tempfile.TemporaryFile() as stderr:
         sent.write(source)
         sent.seek(0)
         process = subprocess.Popen(
             words,
             stdin=sent,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             env=env,
             start_new_session=own_group,
         )
         with cast("IO[bytes]", process.stdout) as output:
-            running = RunningProgram(process, output, said, idle, own_group=own_group)
+            running = RunningProgram(process, output, stderr, idle, own_group=own_group)
             try:
                 yield running
             finally:

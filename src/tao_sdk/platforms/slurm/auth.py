@@ -13,10 +13,10 @@ from tao_sdk.secrets import Secret
 FILE = "~/.config/enroot/.credentials"
 NGC = "nvcr.io"
 _NGC_USER = "$oauthtoken"
-# Where nvcr.io sends those who ask, to prove who they are.
+# Where nvcr.io redirects logins.
 _NGC_TOKENS = "authn.nvidia.com"
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
-# Enroot lets a shell read the file: nothing that a shell would act upon.
+# Enroot has a shell read the file: no character that a shell would interpret.
 _WORD = re.compile(r"[A-Za-z0-9_.~+/=:@%,-]+")
 
 
@@ -32,7 +32,7 @@ def known_to_cluster(transport: SshTransport, machine: str) -> bool:
 
 
 def how_to_install(machine: str, login: Login) -> str:
-    """What to do about a missing or refused password, without showing it to anybody."""
+    """Commands that install a missing or refused password without showing it."""
     if machine == NGC:
         lines = "".join(
             rf"machine {name} login {_NGC_USER} password %s\n" for name in (NGC, _NGC_TOKENS)

@@ -1,4 +1,4 @@
-"""The SLURM platform: one program on the login host for each thing to be done."""
+"""The seam to SLURM: one program on the login host for each primitive."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ class SlurmBackend(Backend):
         )
 
     def provide(self, plans: Sequence[Plan]) -> None:
-        self.images.have_all(plans)
+        self.images.ensure_images(plans)
 
     def submit(self, plan: Plan) -> Submission:
-        note = self.images.have(plan)
+        note = self.images.ensure_image(plan)
         return _submission(plan, submitting.submit(self.transport, plan), note)
 
     def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
@@ -99,7 +99,7 @@ class SlurmBackend(Backend):
             ids = submitting.submit_array(self.transport, self.cluster.base, array)
             for plan in array.plans:
                 if plan.job_id in ids:
-                    note = self.images.have(plan)
+                    note = self.images.ensure_image(plan)
                     found[plan.job_id] = _submission(plan, ids[plan.job_id], note)
         return found
 
@@ -285,9 +285,9 @@ class SlurmBackend(Backend):
         asked: dict[str, dict[str, str]] = {}
         if self._facts is None or time.monotonic() - self._facts[0] > _FACTS_SECONDS:
             asked["probe"] = self._about_site()
-        about_image = self.images.question(parse_image(request.image) if request.image else None)
-        if about_image:
-            asked["convert_look"] = about_image
+        image_query = self.images.cache_query(parse_image(request.image) if request.image else None)
+        if image_query:
+            asked["convert_look"] = image_query
         if paths:
             asked["paths"] = {}
         if not asked:
@@ -296,8 +296,8 @@ class SlurmBackend(Backend):
         answers = self.transport.run_together(asked, listed)
         if "probe" in answers:
             self._learn(answers["probe"])
-        if about_image:
-            self.images.hear(about_image, answers["convert_look"])
+        if image_query:
+            self.images.store_answer(image_query, answers["convert_look"])
         found = answers.get("paths", ())
         return self.facts(), [section.words for section in found if section.name == "missing"]
 

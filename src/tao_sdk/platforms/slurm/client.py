@@ -1,8 +1,8 @@
 """Running programs on a login host with the system's OpenSSH.
 
-Configuration, agents, jump hosts and host keys are OpenSSH's own affair. All processes of a user
-share one authenticated session per login host; it stays for some minutes after its last use. A
-host that could not be reached is remembered by all of them, and tried last for a while.
+OpenSSH handles configuration, agents, jump hosts and host keys. All processes of a user share one
+authenticated session per login host, which stays for some minutes after its last use. A host that
+could not be reached is remembered by all of them, and tried last for a while.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.ssh_control import control_folder, control_path
 
 _KEEP_SESSION_SECONDS = 600
-_REMEMBER_DEAD_SECONDS = 120.0
+_REMEMBER_UNREACHABLE_SECONDS = 120.0
 _CONNECT_SECONDS = 15
 # A server allows ten sessions per connection unless told otherwise; other processes want some.
 _CHANNELS = 6
@@ -39,7 +39,7 @@ call = Programs(Path(__file__).parent / "programs").call
 
 
 class Login(NamedTuple):
-    """Who logs in where, and how."""
+    """The user, the login hosts, and how to log in."""
 
     user: str
     hosts: tuple[str, ...]
@@ -76,7 +76,7 @@ def ssh_command(login: Login, host: str, folder: str) -> list[str]:
         "ForwardX11": "no",
     }
     if login.reuse_only:
-        # Somebody logged in by hand (a second factor, say): their session, if it is there.
+        # The user logged in by hand (a second factor, say): use that session, if it is there.
         options["ControlMaster"] = "no"
     else:
         options |= {
@@ -162,23 +162,23 @@ class SshTransport:
             )
 
     def _first_answer(self, attempt: Callable[[str, Path], _T], *, repeatable: bool = True) -> _T:
-        """What the first host says that can be reached."""
+        """The answer of the first host that can be reached."""
         folder = control_folder()
-        troubles: list[BackendUnreachableError] = []
+        errors: list[BackendUnreachableError] = []
         for host in self.in_order(folder):
             try:
                 answer = attempt(host, folder)
             except BackendUnreachableError as error:
-                troubles.append(error)
-                self._dead_mark(folder, host).touch(mode=0o600)
+                errors.append(error)
+                self._unreachable_mark(folder, host).touch(mode=0o600)
                 if not repeatable and not isinstance(error, NotReachedError):
                     raise
                 continue
-            self._dead_mark(folder, host).unlink(missing_ok=True)
+            self._unreachable_mark(folder, host).unlink(missing_ok=True)
             return answer
-        never_ran = all(isinstance(trouble, NotReachedError) for trouble in troubles)
+        never_ran = all(isinstance(trouble, NotReachedError) for trouble in errors)
         kind = NotReachedError if never_ran else BackendUnreachableError
-        raise kind("; ".join(str(trouble) for trouble in troubles))
+        raise kind("; ".join(str(trouble) for trouble in errors))
 
     def _run_on(
         self,
@@ -190,25 +190,25 @@ class SshTransport:
     ) -> list[Section]:
         words = self._words(host, folder, sent)
         # Not a pipe: the session that stays behind would keep it open.
-        with self._channels, tempfile.TemporaryFile() as said:
+        with self._channels, tempfile.TemporaryFile() as stderr:
             try:
                 done = subprocess.run(
                     words,
                     input=sent.source + payload,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=stderr,
                     timeout=seconds,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                self._leave(host, folder)
+                self._abandon(host, folder)
                 raise BackendUnreachableError(
                     f"{host} did not answer within {seconds:g} s"
                 ) from None
             except FileNotFoundError:
                 raise NotReachedError(_NO_SSH) from None
-            said.seek(0)
-            complaint = said.read().decode("utf-8", "replace")
+            stderr.seek(0)
+            complaint = stderr.read().decode("utf-8", "replace")
         sections = sent.sections(done.stdout)
         if sections is not None:
             return sections
@@ -249,14 +249,14 @@ class SshTransport:
         if hint is not None:
             raise NotReachedError(f"{host}: {hint}")
 
-    def _leave(self, host: str, folder: Path) -> None:
-        """Give up a session that does not answer, so that the next call opens another."""
+    def _abandon(self, host: str, folder: Path) -> None:
+        """Abandon a session that does not answer, so that the next call opens another."""
         if not self.login.reuse_only:
             # Not "exit", which would end what other processes are doing in it.
             self._control(host, folder, "stop")
 
     def _control(self, host: str, folder: Path, what: str) -> int | None:
-        """Ask or tell the shared session; None when it does not answer."""
+        """Send a command to the shared session; None when it does not answer."""
         words = ssh_command(self.login, host, str(folder))
         try:
             return subprocess.run(
@@ -271,19 +271,19 @@ class SshTransport:
             return None
 
     def in_order(self, folder: Path) -> Sequence[str]:
-        """The hosts, those that were dead a moment ago last."""
-        return sorted(self.login.hosts, key=lambda host: self._seems_dead(folder, host))
+        """The hosts; those that could not be reached lately come last."""
+        return sorted(self.login.hosts, key=lambda host: self._was_unreachable(folder, host))
 
-    def _seems_dead(self, folder: Path, host: str) -> bool:
+    def _was_unreachable(self, folder: Path, host: str) -> bool:
         try:
-            since = time.time() - self._dead_mark(folder, host).stat().st_mtime
+            since = time.time() - self._unreachable_mark(folder, host).stat().st_mtime
         except FileNotFoundError:
             return False
-        return since < _REMEMBER_DEAD_SECONDS
+        return since < _REMEMBER_UNREACHABLE_SECONDS
 
-    def _dead_mark(self, folder: Path, host: str) -> Path:
+    def _unreachable_mark(self, folder: Path, host: str) -> Path:
         key = hashlib.sha256(f"{self.login.config}\0{host}".encode()).hexdigest()[:16]
-        return folder / f"dead-{key}"
+        return folder / f"unreachable-{key}"
 
 
 _NO_SSH = "there is no program `ssh` here: install OpenSSH"
@@ -291,8 +291,8 @@ _NO_SESSION = (
     "there is no open session, and SLURM_SSH_REUSE_ONLY forbids to open one: log in by hand first "
     "(ssh -M {user}@{host}, with a ControlPath in your configuration)"
 )
-# The lines in which ssh itself says that it has not reached the host, and what to do about it.
-# Anything else, words of login scripts included, may come after the program has begun.
+# Lines of ssh itself which mean that it has not reached the host, and what to do about them.
+# Anything else, output of login scripts included, may come after the program has begun.
 _HINTS = (
     (
         r"Host key verification failed\.?",
@@ -307,7 +307,7 @@ _HINTS = (
         "ssh -o BatchMode=yes {user}@{host} true",
     ),
     (r"ssh: Could not resolve hostname .*", "no such host: check SLURM_HOSTNAME"),
-    (r"ssh: connect to host .*: Connection refused", "nobody answers at its ssh port"),
+    (r"ssh: connect to host .*: Connection refused", "no ssh server listens on its port"),
     (r"ssh: connect to host .*: (Connection|Operation) timed out", "it does not answer"),
     (r"Connection timed out during banner exchange", "it does not answer"),
     (r"ssh: connect to host .*: No route to host", "there is no route to it"),

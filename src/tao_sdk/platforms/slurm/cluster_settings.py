@@ -1,4 +1,4 @@
-"""The cluster as the environment describes it."""
+"""The cluster and the site's defaults, from SLURM_* variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 class ClusterSettings(NamedTuple):
-    """Where jobs go, and the site's defaults."""
+    """One cluster."""
 
     login: Login
     base: str
@@ -39,7 +39,7 @@ class ClusterSettings(NamedTuple):
     warn_before_limit: bool
     mail_user: str
     runtime: str
-    """pyxis, enroot, apptainer, none; "" is whatever the cluster has."""
+    """pyxis, enroot, apptainer, none; "" takes what the cluster has."""
     retries: int
     retry_seconds: float
 

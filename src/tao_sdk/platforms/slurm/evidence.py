@@ -1,4 +1,4 @@
-"""What explains how jobs ended, read for many of them at once."""
+"""Raw evidence of ended jobs, read for many of them at once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tao_sdk.result_record import ResultRecord
 _AT_ONCE = 50
 
 
-# What Slurm says of ranks that it stops because another one failed: nobody cancelled anything.
+# Lines of Slurm about ranks that it stops because another one failed; not a cancellation.
 _SLURMS_OWN = re.compile(r"(?m)^.*(?:slurmstepd\S*: error: \*\*\* STEP|srun: error: ).*\n?")
 
 
 class Case(NamedTuple):
-    """A job that has ended, and what is known of that."""
+    """A job that has ended, and what is known about its end."""
 
     job: JobRef
     folder: str
@@ -41,36 +41,36 @@ def gather_evidence(transport: SshTransport, cases: Sequence[Case]) -> dict[str,
     asked = []
     for case in cases:
         if case.verdict.state is JobState.CANCELED:
-            # No program's doing: its log says nothing.
+            # The program did not cause it: its log explains nothing.
             found[case.job.job_id] = RawEvidence(Evidence(reason=case.verdict.reason))
         else:
             asked.append(case)
     for start in range(0, len(asked), _AT_ONCE):
         some = asked[start : start + _AT_ONCE]
         rows = [(c.job.job_id, c.folder, c.job.identity.token, c.job.identity.name) for c in some]
-        told = _by_job(transport.run("evidence", payload=table(rows)))
-        found |= {case.job.job_id: _evidence(case, told[case.job.job_id]) for case in some}
+        answers = _by_job(transport.run("evidence", payload=table(rows)))
+        found |= {case.job.job_id: _evidence(case, answers[case.job.job_id]) for case in some}
     return found
 
 
 def _by_job(sections: Iterable[Section]) -> dict[str, dict[str, str]]:
-    told: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = {}
     job_id = ""
     for section in sections:
         if section.name == "job":
             job_id = section.words
-            told[job_id] = {}
+            found[job_id] = {}
         else:
-            told[job_id][section.name] = section.text
-    return told
+            found[job_id][section.name] = section.text
+    return found
 
 
-def _evidence(case: Case, said: Mapping[str, str]) -> RawEvidence:
+def _evidence(case: Case, texts: Mapping[str, str]) -> RawEvidence:
     labelled = case.nodes > 1
     tail = "\n".join(
-        logs.relabel(said[stream].strip("\n"), labelled=labelled and stream != "batch")
+        logs.relabel(texts[stream].strip("\n"), labelled=labelled and stream != "batch")
         for stream in ("batch", "out", "err")
-        if said.get(stream, "").strip()
+        if texts.get(stream, "").strip()
     )
     if any(record.exit_code for record in case.records):
         tail = _SLURMS_OWN.sub("", tail)
@@ -80,7 +80,7 @@ def _evidence(case: Case, said: Mapping[str, str]) -> RawEvidence:
         log_tail=tail,
         replicas=_ranks(case.records, case.nodes) if labelled and case.records else (),
     )
-    return RawEvidence(found, values_in(said.get("env", "")))
+    return RawEvidence(found, values_in(texts.get("env", "")))
 
 
 def _ranks(records: Sequence[ResultRecord], nodes: int) -> tuple[ReplicaEvidence, ...]:

@@ -1,6 +1,4 @@
-"""The squashfs files of images: what a plan says of them, that they are there in time, and an end
-for those that nobody uses.
-"""
+"""The squashfs files of images: notes for plans, conversion before a submission, and pruning."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _DAY_SECONDS = 86_400
 # A tag may have moved since; sooner, a person remembers when the image was made.
 _OLD_DAYS = 7
 
-# What enroot and Slurm say, and what to do about it; a refused password is told apart first.
+# Words of enroot and Slurm, and what to do; refused passwords are recognised first.
 _DENIED = ("401", "403", "unauthorized", "forbidden", "could not process json input")
 _ADVICE = (
     (("404", "not found", "manifest unknown"), "check the name and the tag of the image"),
@@ -53,7 +51,7 @@ _BY_STATE = {
     "TIMEOUT": "set SLURM_CONVERSION_TIMEOUT_MINUTES higher, or SLURM_CONVERSION_PARTITION to one "
     "that is less busy",
     "OUT_OF_MEMORY": "set SLURM_CONVERSION_MEMORY_GB higher",
-    "CANCELLED": "somebody cancelled it; try again",
+    "CANCELLED": "it was cancelled; try again",
     "NODE_FAIL": "its node failed; try again",
 }
 
@@ -66,7 +64,7 @@ class Pruned(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """How a job gets its image."""
+    """Whether a job gets its image, and a note about it."""
 
     note: str = ""
     refusal: str = ""
@@ -83,8 +81,8 @@ class ImageCache:
         self.rules = image_conversion.from_environment(cluster)
         self._used = switch("SLURM_USE_SQSH")
         self._converter = image_conversion.Converter(transport, self.rules, listener)
-        self._told: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
-        self._heard: dict[str, Section] = {}
+        self._notes: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
+        self._answers: dict[str, Section] = {}
         self._ready: dict[str, float] = {}
         self._decided: dict[str, _Decision] = {}
 
@@ -95,31 +93,31 @@ class ImageCache:
 
     # ------------------------------------------------------------------ planning
 
-    def question(self, image: Image | None) -> dict[str, str] | None:
-        """What the program `convert_look` is to be asked before a plan; None for nothing."""
+    def cache_query(self, image: Image | None) -> dict[str, str] | None:
+        """Variables of the program `convert_look` for a plan; None if the answer is known."""
         if image is None or image.is_path or not self.folder:
             return None
         cached = f"{self.folder}/{image.cache_name}"
-        since, _ = self._told.get((image.text, cached), (-math.inf, ()))
+        since, _ = self._notes.get((image.text, cached), (-math.inf, ()))
         if time.monotonic() - since <= _REMEMBER_SECONDS:
             return None
         return {"cached": cached, "folder": self.rules.cache}
 
-    def hear(self, question: Mapping[str, str], answer: Sequence[Section]) -> None:
-        """The answer to a question: `notes` need not ask again."""
-        self._heard[question["cached"]] = _last(answer)
+    def store_answer(self, query: Mapping[str, str], answer: Sequence[Section]) -> None:
+        """Keep the answer to a query, so that `notes` does not ask again."""
+        self._answers[query["cached"]] = _last(answer)
 
     def notes(self, staged: Staged, facts: Facts) -> tuple[str, ...]:
-        """What a plan says about its image. Looks, never creates."""
+        """Notes of a plan about its image. Looks, never creates."""
         image = staged.image
         if image is None or image.is_path or staged.runtime not in ("pyxis", "enroot"):
             return ()
         key = (image.text, staged.cached)
-        since, told = self._told.get(key, (0.0, ()))
-        if key not in self._told or time.monotonic() - since > _REMEMBER_SECONDS:
-            told = self._look(image, staged, facts)
-            self._told[key] = (time.monotonic(), told)
-        return told
+        since, notes = self._notes.get(key, (0.0, ()))
+        if key not in self._notes or time.monotonic() - since > _REMEMBER_SECONDS:
+            notes = self._look(image, staged, facts)
+            self._notes[key] = (time.monotonic(), notes)
+        return notes
 
     def _look(self, image: Image, staged: Staged, facts: Facts) -> tuple[str, ...]:
         found = []
@@ -158,19 +156,19 @@ class ImageCache:
         )
 
     def _state_of(self, cached: str) -> tuple[str, str]:
-        heard = self._heard.pop(cached, None)
-        if heard is None:
-            question = {"cached": cached, "folder": self.rules.cache}
-            heard = _last(self._transport.run("convert_look", question))
-        return heard.name, heard.words
+        answer = self._answers.pop(cached, None)
+        if answer is None:
+            query = {"cached": cached, "folder": self.rules.cache}
+            answer = _last(self._transport.run("convert_look", query))
+        return answer.name, answer.words
 
     def _is_wanted_again(self, image: Image) -> bool:
         return image.is_latest and self.rules.latest_again
 
     # ------------------------------------------------------------------ submitting
 
-    def have_all(self, plans: Sequence[Plan]) -> None:
-        """Have the images of many jobs, each once."""
+    def ensure_images(self, plans: Sequence[Plan]) -> None:
+        """Convert the images of many jobs, each once."""
         by_file: dict[str, _Decision] = {}
         for plan in plans:
             staged: Staged = plan.payload
@@ -179,11 +177,11 @@ class ImageCache:
             self._decided[plan.job_id] = by_file[staged.cached]
 
     def usable(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The plans that can go on; the others are told why when they are submitted singly."""
+        """The plans whose images are there; the others are refused when submitted singly."""
         return [plan for plan in plans if not self._decided[plan.job_id].refusal]
 
-    def have(self, plan: Plan) -> str:
-        """Have the image of a job; what is to be said about it, mostly nothing."""
+    def ensure_image(self, plan: Plan) -> str:
+        """Convert the image of a job if needed; a note for its message, mostly empty."""
         decision = self._decided.pop(plan.job_id, None) or self._decide(plan.payload)
         if decision.refusal:
             raise SubmissionRejectedError(decision.refusal)
@@ -243,7 +241,7 @@ class ImageCache:
     # ------------------------------------------------------------------ an end
 
     def prune(self, keep_days: float) -> Pruned:
-        """Remove files that no job has used for so long, none that a job will need."""
+        """Remove files that no job has used for so long and no queued job needs."""
         if not 0 <= keep_days < math.inf:
             raise ValidationError(f"keep_days: {keep_days!r} is not a number of days")
         answers = self._transport.run(
@@ -259,8 +257,8 @@ class ImageCache:
                 raise BackendUnreachableError(f"Slurm does not answer: {answer.words}")
             if answer.name == "unsure":
                 raise PlatformError(
-                    "nothing was removed: the script of a job in the queue cannot be read, so "
-                    "nobody knows which image it needs"
+                    "nothing was removed: the script of a job in the queue cannot be read, so the "
+                    "image that it needs is not known"
                 )
         removed = [answer.words.split(" ", 1) for answer in answers if answer.name == "removed"]
         self.forget()
@@ -270,9 +268,9 @@ class ImageCache:
         )
 
     def forget(self) -> None:
-        """What was seen a moment ago is no longer so."""
+        """Ask the cluster again about all images."""
         self._ready.clear()
-        self._told.clear()
+        self._notes.clear()
 
 
 def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
@@ -287,5 +285,5 @@ def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
 
 def _last(answer: Sequence[Section]) -> Section:
     if not answer:
-        raise BackendUnreachableError("the login host gave no answer that makes sense")
+        raise BackendUnreachableError("the login host gave an answer that cannot be read")
     return answer[-1]

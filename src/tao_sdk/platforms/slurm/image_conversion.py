@@ -1,7 +1,7 @@
 """Images as squashfs files: converted once, by a job of Slurm, watched in short looks.
 
-The conversion belongs to the cluster. Whoever wants the image asks how far it is; a client or a
-connection that is lost ends nothing, and the next one to ask finds the conversion where it is.
+The conversion is a job of the cluster. Clients ask how far it is; one that is lost, or loses its
+connection, ends nothing, and the next one finds the conversion going on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tao_sdk.platforms.slurm.image_names import Image
 from tao_sdk.platforms.slurm.options import check_words
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-# The cluster keeps the time; this much longer waits somebody who cannot ask it.
+# The cluster enforces the limit; a client that cannot ask it waits this much longer.
 _PATIENCE_SECONDS = 120.0
 _JOB = Path(__file__).parent / "programs" / "convert_job.sh"
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -38,10 +38,10 @@ class ConversionProgress:
     stage: str
     """starting, queued, running, unreachable (for a moment), done or failed."""
     seconds: float = 0.0
-    """Since it was begun, by whomever."""
+    """Since its start, by any client."""
     written_bytes: int = 0
     words: str = ""
-    """Why it waits, or what enroot said last."""
+    """Why it waits, or the last line of enroot."""
     slurm_job_id: str = ""
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class FailedConversion(NamedTuple):
 
 
 class Converter:
-    """Has images converted."""
+    """Converts images."""
 
     def __init__(self, transport: SshTransport, rules: Conversions, listener: Listener) -> None:
         self._transport = transport
@@ -131,32 +131,32 @@ class Converter:
         script = job_script(image, cached, self._rules).encode()
         deadline = time.monotonic() + self._rules.minutes * 60 + _PATIENCE_SECONDS
         pause = _SHORTEST_PAUSE
-        said: Section | None = None
+        answer: Section | None = None
         while True:
             try:
-                said = self._look(variables, script)
+                answer = self._step(variables, script)
             except BackendUnreachableError as error:
-                if said is None:
+                if answer is None:
                     raise  # nothing has been begun
-                self._tell(image, "unreachable", words=str(error))
+                self._notify(image, "unreachable", words=str(error))
                 if time.monotonic() > deadline:
                     return FailedConversion("LOST", str(error))
             else:
-                if said.name == "ready":
+                if answer.name == "ready":
                     if pause > _SHORTEST_PAUSE:
-                        self._tell(image, "done", written=int(said.words))
+                        self._notify(image, "done", written=int(answer.words))
                     return None
-                if failure := failure_in(said):
-                    self._tell(image, "failed", words=summary(failure.said))
+                if failure := failure_in(answer):
+                    self._notify(image, "failed", words=summary(failure.said))
                     return failure
-                self._report(image, said, variables)
+                self._report(image, answer, variables)
                 if time.monotonic() > deadline:
-                    return FailedConversion("TIMEOUT", said.text, self._rules.minutes * 60)
+                    return FailedConversion("TIMEOUT", answer.text, self._rules.minutes * 60)
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_PAUSE)
 
-    def _look(self, variables: dict[str, str], script: bytes) -> Section:
-        """One step: begins the conversion where there is none."""
+    def _step(self, variables: dict[str, str], script: bytes) -> Section:
+        """Start the conversion if there is none; its state."""
         sections = self._transport.run("convert", variables, script)
         for section in sections:
             if section.name == "outdated":
@@ -171,7 +171,7 @@ class Converter:
         variables["waiting"] = generation.removeprefix("-")
         stage = {"PENDING": "queued", "STARTING": "starting"}.get(state, "running")
         words = said.text.strip()
-        self._tell(
+        self._notify(
             image,
             stage,
             float(age),
@@ -180,7 +180,7 @@ class Converter:
             job.removeprefix("-"),
         )
 
-    def _tell(
+    def _notify(
         self,
         image: Image,
         stage: str,
@@ -225,7 +225,7 @@ def job_script(image: Image, cached: str, rules: Conversions) -> str:
 
 
 def failure_in(said: Section) -> FailedConversion | None:
-    """The failure that an answer tells of, if it does."""
+    """The failure that an answer reports, if any."""
     if said.name == "failed":
         return FailedConversion(said.words.split()[1], said.text)
     if said.name == "timeout":
@@ -237,7 +237,7 @@ def failure_in(said: Section) -> FailedConversion | None:
 
 
 def summary(log: str) -> str:
-    """The line of a log that says what went wrong: enroot's own, or the last."""
+    """The line of a log with the error: enroot's own, or the last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() and "srun: " not in line]
     return (errors or lines or ["nothing was said"])[-1].removeprefix("[ERROR] ")

@@ -1,4 +1,4 @@
-"""Where things lie on the cluster's shared file system."""
+"""The folders and files of jobs on the cluster's shared file system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JobFolder(NamedTuple):
 
     @property
     def job_dir(self) -> str:
-        """Private to the user: scripts, environment, logs, and what attempts leave behind."""
+        """Private to the user: scripts, environment, logs, records of attempts."""
         return f"{self.base}/jobs/{self.job_id}"
 
     @property
@@ -34,7 +34,7 @@ class JobFolder(NamedTuple):
 
     @property
     def env_names(self) -> str:
-        """Which variables the job gets; values are in `env` alone."""
+        """Names of the job's variables; the values are in `env` alone."""
         return f"env/{self.job_id}.json"
 
     @property

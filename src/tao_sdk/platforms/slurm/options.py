@@ -17,56 +17,28 @@ _WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:;@+*/&|()\[\]=?%!-]*")
 _EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=\S+)?")
 _PATH = re.compile(r"/[A-Za-z0-9_./+@=-]*")
 
-# Settled by us: a second value would make two truths of one.
-PROTECTED = frozenset(
+# Options that a further component of a heterogeneous job has for itself.
+# fmt: off
+_OF_COMPONENTS = frozenset(
     [
-        "array",
-        "nodes",
-        "ntasks",
-        "ntasks-per-node",
-        "gres",
-        "gpus",
-        "gpus-per-node",
-        "job-name",
-        "output",
-        "error",
-        "open-mode",
-        "export",
-        "requeue",
-        "no-requeue",
-        "signal",
-        "time",
-        "chdir",
-        "wrap",
-        "parsable",
-        "hold",
-        "comment",
-        "input",
-        "cpus-per-task",
-        "partition",
-        "account",
-        "qos",
-        "constraint",
-        "reservation",
-        "nodelist",
-        "exclude",
-        "dependency",
-        "mail-user",
-        "mail-type",
-        "mem",
-        "exclusive",
-        "wait-all-nodes",
-        "wait",
-        "test-only",
-        "clusters",
-        "export-file",
-        "get-user-env",
-        "gpus-per-task",
-        "gpus-per-socket",
-        "uid",
-        "gid",
+        "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node",
+        "gpus-per-task", "cpus-per-task", "partition", "account", "qos", "constraint",
+        "nodelist", "exclude", "mem", "exclusive",
     ]
 )
+# fmt: on
+# Options that the SDK sets itself.
+# fmt: off
+PROTECTED = _OF_COMPONENTS | frozenset(
+    [
+        "array", "job-name", "output", "error", "open-mode", "export", "requeue",
+        "no-requeue", "signal", "time", "chdir", "wrap", "parsable", "hold", "comment",
+        "input", "reservation", "dependency", "mail-user", "mail-type", "wait-all-nodes",
+        "wait", "test-only", "clusters", "export-file", "get-user-env", "gpus-per-socket",
+        "uid", "gid",
+    ]
+)
+# fmt: on
 
 
 def check_words(where: str, value: Any) -> str:
@@ -111,27 +83,6 @@ def _check_mount(where: str, value: Any) -> Mount:
     return mount
 
 
-# What another component of a heterogeneous job has of its own.
-_OF_COMPONENTS = frozenset(
-    [
-        "nodes",
-        "ntasks",
-        "ntasks-per-node",
-        "gres",
-        "gpus",
-        "gpus-per-node",
-        "gpus-per-task",
-        "cpus-per-task",
-        "partition",
-        "account",
-        "qos",
-        "constraint",
-        "nodelist",
-        "exclude",
-        "mem",
-        "exclusive",
-    ]
-)
 _NEXT_COMPONENT = "hetjob"
 
 

@@ -1,4 +1,4 @@
-"""What was said about jobs, read into plain facts: pure."""
+"""Answers of `observe.sh`, parsed. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,14 @@ from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
 
 # In any other state a job is alive: it runs, or will. New ones come with releases of Slurm.
+# fmt: off
 ENDED = frozenset(
     [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+        "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT",
     ]
 )
+# fmt: on
 
 
 class QueueRow(NamedTuple):
@@ -38,7 +32,7 @@ class QueueRow(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How Slurm says that a job ended (or that it has not)."""
+    """A job in Slurm's accounting, or in the controller's memory."""
 
     id: str
     name: str
@@ -49,13 +43,13 @@ class Ended(NamedTuple):
     end: str
     nodes: str
     by: str = ""
-    """Who cancelled it: a user's number or name."""
+    """The user who cancelled it, by number or name."""
     restarts: int | None = None
-    """How often it had been requeued, where that is known."""
+    """How often it was requeued, if known."""
 
 
 class Claim(NamedTuple):
-    """What the batch script of one attempt left behind."""
+    """What the batch script of one attempt recorded."""
 
     submission: int
     restart: int
@@ -63,20 +57,20 @@ class Claim(NamedTuple):
     exit_code: int | None
     at_limit: bool
     canceled: bool
-    """It was asked to stop while it ran."""
+    """Whether it was asked to stop while it ran."""
 
 
 class JobFiles(NamedTuple):
-    """What lies in the folders of a job that is not in the queue."""
+    """The files of a job that is not in the queue."""
 
     submissions: tuple[Attempt, ...] = ()
     """One of each number, in order."""
     claims: tuple[Claim, ...] = ()
     records: tuple[ResultRecord, ...] = ()
-    """Of the last attempt; those of earlier ones tell of something else."""
+    """Of the last attempt."""
     status_line: str = ""
     has_credentials: bool = False
-    """The file with the values of its variables is still there."""
+    """Whether the file with the values of its variables is still there."""
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -97,23 +91,23 @@ _Row = TypeVar("_Row", QueueRow, Ended)
 
 
 class Answer(NamedTuple):
-    """One look at the cluster."""
+    """One answer of the cluster."""
 
     queue: dict[str, list[QueueRow]]
     """By name and by number."""
     files: dict[str, JobFiles]
     ended: dict[str, list[Ended]]
-    """Likewise; later words come later."""
+    """Likewise; newer rows come later."""
     away: dict[str, str]
     """Why some jobs cannot be judged from here."""
     silent: str = ""
-    """Why accounting did not answer, which it should: then what is not known is not gone."""
+    """Why accounting did not answer; a job that is not found may then still exist."""
     queue_text: bytes = b""
     """The answer of squeue as it came."""
 
 
 def parse_answer(sections: Iterable[Section]) -> Answer:
-    """Read what `observe.sh` said."""
+    """Parse the answer of `observe.sh`."""
     queue = b""
     ended: list[Ended] = []
     grouped: dict[str, list[Section]] = {}
@@ -142,7 +136,7 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
 
 
 def _indexed(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
-    """By name and by number: a look may be about thousands of jobs."""
+    """By name and by id, as there may be thousands of jobs."""
     found: dict[str, list[_Row]] = {}
     for row in rows:
         found.setdefault(row.name, []).append(row)
@@ -171,13 +165,13 @@ def _accounting(text: str) -> Iterable[Ended]:
 
 
 def _of_first_component(id_: str) -> str:
-    """`7+0` of a heterogeneous job runs the batch script, and so is the job; "" for others."""
+    """The id of `7+0`, which runs the batch script of a heterogeneous job; "" for others."""
     number, _, component = id_.partition("+")
     return number if component in ("", "0") else ""
 
 
 def task_ids(text: str) -> list[str]:
-    """`7_[0-2,5%1]`, as tasks are called that never began, one by one; any other id as it is."""
+    """Each task of `7_[0-2,5%1]`, the id of tasks that never began; any other id as it is."""
     array, bracket, rest = text.partition("_[")
     if not bracket:
         return [text] if text else []

@@ -1,4 +1,4 @@
-"""From a request to the files of a job and what is said about them."""
+"""From a request to the files of a job, and notes about them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _check_cluster_name(request: JobRequest, facts: Facts) -> None:
 
 
 def _environment(request: JobRequest, cluster: ClusterSettings) -> dict[str, str]:
-    """What the job finds set, beside what its batch script knows only then. Holds secrets."""
+    """The job's variables, without those that its batch script sets. Holds secrets."""
     defaults = {
         "HF_HOME": f"{cluster.base}/.cache/huggingface",
         "PYTHONNOUSERSITE": "1",
@@ -217,15 +217,15 @@ def cluster_path(where: str, path: str) -> str:
 
 
 class Data(NamedTuple):
-    """What the runner in a command will want from outside."""
+    """Inputs that the runner of a job needs."""
 
     paths: tuple[tuple[str, str], ...] = ()
-    """(where it was asked for, path on the cluster): must be there before the launch."""
+    """(the keyword that names it, path on the cluster): must exist before the launch."""
     remote: tuple[str, ...] = ()
 
 
 def paths_of(request: JobRequest, data: Data) -> dict[str, str]:
-    """Everything of the cluster that a job wants to find, and where it was asked for."""
+    """Paths of the cluster that a job needs, and the keyword that names each."""
     wanted = {path: where for where, path in data.paths}
     wanted |= {mount.source: "mounts" for mount in request.options.mounts}
     image = parse_image(request.image) if request.image else None
@@ -265,7 +265,7 @@ def artefacts(staged: Staged) -> tuple[Artefact, ...]:
 
 
 def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
-    """What somebody should know before launching."""
+    """What the user should know before launching."""
     found = []
     for uri in data.remote:
         if uri.startswith("s3://"):
@@ -284,6 +284,6 @@ def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
 
 
 def refuse_impossible(request: JobRequest) -> None:
-    """What this platform cannot do, said before anything is asked."""
+    """Refuse what this platform cannot do, before the cluster is asked."""
     if not request.image and request.options.mounts:
         raise UnsupportedError("mounts: without an image the job sees the node's own folders")

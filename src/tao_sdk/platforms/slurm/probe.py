@@ -1,4 +1,4 @@
-"""What a cluster has, from the answer of the probe: pure."""
+"""What a cluster offers, from the answer of `probe.sh`. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Facts(NamedTuple):
     """The longest job of each partition in minutes; None is unlimited."""
     base_writable: bool
     mounts: frozenset[str] = frozenset()
-    """Those of the site's mounts that are there."""
+    """The site's mounts that exist."""
 
 
 def parse_facts(sections: Iterable[Section]) -> Facts:
     """Read the probe's answer."""
-    said = {section.name: section.text.strip() for section in sections}
-    programs = frozenset(said["programs"].split())
-    if "sbatch" in programs and not said["cluster"]:
+    answers = {section.name: section.text.strip() for section in sections}
+    programs = frozenset(answers["programs"].split())
+    if "sbatch" in programs and not answers["cluster"]:
         raise BackendUnreachableError(
             "the controller of Slurm does not answer (scontrol show config): try again later"
         )
@@ -39,14 +39,14 @@ def parse_facts(sections: Iterable[Section]) -> Facts:
             "not in the PATH of a shell that ssh starts"
         )
     return Facts(
-        version=said["version"].removeprefix("slurm ").strip(),
-        name=said["cluster"],
-        pyxis=said["pyxis"] not in ("", "0"),
+        version=answers["version"].removeprefix("slurm ").strip(),
+        name=answers["cluster"],
+        pyxis=answers["pyxis"] not in ("", "0"),
         programs=programs,
-        accounting=said["accounting"] == "0",
-        partitions=_partitions(said["partitions"]),
-        base_writable="writable" in said["base"],
-        mounts=frozenset(said["mounts"].splitlines()),
+        accounting=answers["accounting"] == "0",
+        partitions=_partitions(answers["partitions"]),
+        base_writable="writable" in answers["base"],
+        mounts=frozenset(answers["mounts"].splitlines()),
     )
 
 

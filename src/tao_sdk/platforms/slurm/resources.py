@@ -62,7 +62,7 @@ _LONGEST_WARNING = 65_535
 
 
 def _warning(hours: float, cluster: ClusterSettings, *, own: bool) -> int:
-    """Seconds between the warning and the end of the wall time."""
+    """Seconds from the warning to the end of the wall time."""
     if not cluster.warn_before_limit:
         return 0
     # A time-out of the environment belongs to the wall time of the environment.
@@ -73,7 +73,7 @@ def _warning(hours: float, cluster: ClusterSettings, *, own: bool) -> int:
 
 
 def warned_after(hours: float) -> float:
-    """When a job of so many hours is asked to save and stop, unless somebody says otherwise."""
+    """Default hours after which a job of that wall time is asked to save and stop."""
     return max(_SHORTEST_HOURS, hours - _LEAD_HOURS)
 
 

@@ -58,8 +58,8 @@ class SlurmSDK(PlatformSDK):
     ) -> None:
         """Give the cluster the password of a private registry: NGC_KEY for nvcr.io, else this one.
 
-        It goes to ~/.config/enroot/.credentials there, in place of an older one, and is shown to
-        nobody on its way.
+        It goes to ~/.config/enroot/.credentials there, in place of an older one, and is never
+        shown on its way.
         """
         backend = self.backend
         auth.install(backend.transport, registry, username, password)

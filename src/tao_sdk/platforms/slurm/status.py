@@ -144,9 +144,9 @@ def judge(job_id: str, key: str, answer: Answer, *, cancel_requested: bool = Fal
         return Verdict(None)
     attempts = files.attempts
     slurm_id = attempts[-1].native_id if attempts else key
-    # A number may have been given out again: the name tells.
-    told = [*answer.ended.get(name, ()), *_tasks(answer.ended, slurm_id)]
-    ended = next((row for row in reversed(told) if row.id == slurm_id), None)
+    # Ids are used again: the name decides.
+    reported = [*answer.ended.get(name, ()), *_tasks(answer.ended, slurm_id)]
+    ended = next((row for row in reversed(reported) if row.id == slurm_id), None)
     for row in rows:
         # The queue is never behind, accounting often is. But the queue has no exit code.
         if row.id == slurm_id and (ended is None or ended.state != row.state):
@@ -155,7 +155,7 @@ def judge(job_id: str, key: str, answer: Answer, *, cancel_requested: bool = Fal
 
 
 def _tasks(rows: Mapping[str, list[_Row]], id_: str) -> list[_Row]:
-    """What is said about this task of an array, whose name is the array's."""
+    """The rows of this task of an array, whose name is the array's."""
     return [row for row in rows.get(id_, ()) if row.name.startswith("tao-array-")]
 
 
@@ -220,8 +220,8 @@ def _ended(
         return verdict
     if claim is None and ended.state == "FAILED":
         # Nothing of ours ran: the node refused it, or has no such user or folder.
-        told = f"{verdict.message}; its batch script did not begin"
-        return verdict._replace(message=told, reason="LAUNCH_FAILED")
+        message = f"{verdict.message}; its batch script did not begin"
+        return verdict._replace(message=message, reason="LAUNCH_FAILED")
     return verdict
 
 
@@ -274,7 +274,7 @@ def _was_stopped(ended: Ended, claim: Claim | None, *, cancel_requested: bool) -
 
 def _code(ended: Ended, claim: Claim | None) -> int | None:
     if ended.state in _WITHOUT_CODE:
-        return None  # nobody waited for the program; an earlier attempt's says nothing
+        return None  # no exit was seen; that of an earlier attempt does not count
     if claim is not None and claim.exit_code is not None:
         return claim.exit_code
     if ended.state == "COMPLETED" or ended.exit_code:
@@ -287,8 +287,8 @@ def _message(ended: Ended, code: int | None, source: str, *, at_limit: bool) -> 
     if ended.state == "COMPLETED":
         return "completed"
     if ended.state == "CANCELLED":
-        who = f" by user {ended.by}" if ended.by else ""
-        return f"cancelled{who} on the cluster, not by this SDK"
+        by = f" by user {ended.by}" if ended.by else ""
+        return f"cancelled{by} on the cluster, not by this SDK"
     how = "Wall time reached" if at_limit else _ENDS.get(ended.state, "Failed")
     if code is not None:
         how += f" with exit code {code}" if how == "Failed" else f", exit code {code}"
@@ -302,7 +302,7 @@ def _reason(ended: Ended) -> str:
 
 
 def _failure_in(status_line: str) -> str | None:
-    """What the last record of TAO's status.json says of a failure; None when it tells of none."""
+    """The failure in the last record of TAO's status.json; None if it has none."""
     try:
         record = json.loads(status_line)
     except ValueError:

@@ -1,5 +1,5 @@
-# The submitter may have given the array up, when sbatch seemed to have failed. Whoever is first
-# decides, by a link, which comes into being together with its word.
+# The submitter may have withdrawn the array, when sbatch seemed to have failed. The first of both
+# decides, by a link, which is made together with its content.
 ln -sn "$SLURM_ARRAY_JOB_ID" "$folder/decided" 2>/dev/null
 if [ "$(readlink "$folder/decided")" = withdrawn ]; then
   echo "tao-sdk: this array was withdrawn: leaving" >&2

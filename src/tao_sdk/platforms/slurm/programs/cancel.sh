@@ -1,12 +1,12 @@
-# Stop a job: one that waits at once, one that runs by its own batch script, which gives it time.
+# Stop a job: a waiting one at once, a running one through its batch script, which gives it time.
 umask 077
-# A number of Slurm's means another job on another cluster.
+# On another cluster the same id is another job.
 here=$(cluster_name)
 if [ "$cluster" != "$here" ]; then
   mark unreachable "the job is on cluster $cluster, and this is $here"; exit
 fi
-# Nobody submits it again from here on, and whoever is just doing so takes it back. Should the mark
-# fail (a full disk), the job is stopped all the same.
+# No process submits it again from here on; one that is just doing so cancels its submission. If the
+# mark cannot be made (a full disk), the job is stopped all the same.
 touch "$job_dir/unwanted" 2>/dev/null
 ids=; [ ! -r "$job_dir/submissions" ] || ids=$(cut -d' ' -f2 "$job_dir/submissions")
 for id in ${ids:-$slurm_id}; do

@@ -1,5 +1,5 @@
-# Have an image as a squashfs file: begin its conversion, or tell how far it is. The script of the
-# conversion job follows. Harmless to repeat, from any process and any login host.
+# Make sure that an image exists as a squashfs file: start its conversion, or report its progress. The
+# script of the conversion job follows. Harmless to repeat, from any process and any login host.
 #
 # A conversion is recorded in a folder that comes into being whole, by a rename. The record of one
 # that has ended makes way by a rename, too, to a name of its own that stays taken: so only one of
@@ -12,7 +12,7 @@ valid() { [ "$(head -c 4 "$cached" 2>/dev/null)" = hsqs ]; }
 stamp() { stat -c %i.%Y "$cached" 2>/dev/null; }
 leave_if_ready() {
   valid && [ "$(stamp)" != "$outdated" ] || return 0
-  # The time of reading is the time of use; who may not set it leaves that to the file system.
+  # The access time is the time of use; without permission to set it the file system does.
   touch -a -c "$cached" 2>/dev/null
   mark ready "$(stat -c %s "$cached")"; exit
 }
@@ -75,7 +75,7 @@ new=$work/new.$nonce
 mkdir "$new" && cat > "$new/script" && echo "$(uname -n) $$ $(date +%s) $nonce" > "$new/owner" \
   || { mark unwritable; echo "$new cannot be written"; exit; }
 if ! mv -T "$new" "$lock" 2>/dev/null; then rm -rf "$new"; generation=; begun_elsewhere; fi
-# Whoever finds a file takes it for the image.
+# An invalid file would be taken for the image.
 valid || rm -f "$cached"
 generation=$nonce
 mask=$(umask)

@@ -5,8 +5,8 @@ layers=$temp/tao-sqsh-layers-$(id -u)
 trap 'rm -rf -- "$partial" "$work"' EXIT
 trap 'exit 143' TERM INT
 (umask 077 && mkdir -p "$work/run" "$work/data" "$layers") || exit
-# All of it here: a node may have no runtime folder for somebody who did not log in there, and the
-# space in a home is small.
+# All of it here: a node may have no runtime folder for a user who did not log in there, and homes
+# are small.
 export ENROOT_TEMP_PATH=$work ENROOT_RUNTIME_PATH=$work/run ENROOT_DATA_PATH=$work/data
 export ENROOT_CACHE_PATH=$layers
 # In the background: a signal to this shell is heard at once.

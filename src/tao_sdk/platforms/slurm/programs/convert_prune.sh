@@ -1,8 +1,8 @@
-# Remove squashfs files of ours that nobody has used for `keep` seconds, and what conversions left.
+# Remove our squashfs files that no job has used for `keep` seconds, and what conversions left.
 cd "$folder" 2>/dev/null || { mark done; exit; }
 if ! queue=$(squeue -h -u "$me" -o '%A|%j|%o' 2>&1); then mark unreachable "$queue"; exit; fi
 alive() { printf '%s\n' "$queue" | grep -q "^$1|"; }
-# What the scripts of jobs that run or will run name is in use. Without a script of ours: who knows.
+# Images named in scripts of queued and running jobs are in use. A script that cannot be read: unsure.
 scripts() {
   printf '%s\n' "$queue" | while IFS='|' read -r _ name command; do
     case $name in

@@ -5,8 +5,8 @@ if ! queue=$(squeue -h -r -u "$me" -t all -o '%i|%T|%r|%S|%N|%j' 2>&1); then
   mark unreachable "$queue"; exit
 fi
 mark queue; printf '%s\n' "$queue" | grep -F '|tao-'
-# The files of those that are not in the queue (any more), or have ended in it. A number may have
-# been given out again: it means something only for tasks of arrays, whose name is the array's.
+# The files of jobs that are not in the queue, or have ended in it. Ids are used again: they count
+# only for tasks of arrays, whose name is the array's.
 gone=$(
   { printf '%s\n' "$queue"; echo; printf '%s\n' "$table"; } | awk '
     BEGIN { FS = "|" }
@@ -22,7 +22,7 @@ ids= unsure=
 [ -z "$gone" ] || here=$(cluster_name)
 while read -r job_id job_dir results _ cluster; do
   [ -n "$job_id" ] || continue
-  # Nobody can judge a job from another cluster, or without its shared folder (not mounted, say).
+  # A job cannot be judged from another cluster, or without its shared folder (not mounted, say).
   [ "$cluster" = "$here" ] || { mark away "$job_id it is on cluster $cluster, and this is $here"; continue; }
   [ -d "${job_dir%/*}" ] || { mark away "$job_id ${job_dir%/*} is not there"; continue; }
   mark job "$job_id"
@@ -39,9 +39,9 @@ while read -r job_id job_dir results _ cluster; do
     [ ! -r "$claim/exit" ] || read -r code < "$claim/exit"
     limit=no; [ ! -e "$claim/walltime" ] || limit=yes
     stopped=no; [ ! -e "$claim/canceled" ] || stopped=yes
-    mark claim "${claim##*/} ${owner:-nobody} ${code:--} $limit $stopped"
+    mark claim "${claim##*/} ${owner:-none} ${code:--} $limit $stopped"
   done
-  # It may not have left a word, or the one that it left may be about the attempt before.
+  # It may have left no exit code, or that of the attempt before.
   if [ -z "$code" ] || printf '%s\n' "$queue" | grep -q "^$id|FAILED|"; then unsure="$unsure $id"; fi
   for record in "$results"/tao_result.json "$results"/tao_result.*.json; do
     [ -f "$record" ] || continue
@@ -60,7 +60,7 @@ mark accounting
 ids=$(printf '%s\n' "${ids#,}" | tr , '\n' | sed 's/_.*//' | sort -u | tr '\n' ,)
 if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,Start,End,NodeList 2>&1); then
   printf '%s\n' "$told"
-  # Accounting lags behind the controller, which matters where the job itself left no word.
+  # Accounting lags behind the controller, which matters where the job left no exit code.
   set -- $unsure
   if [ $# -gt 20 ]; then
     mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
@@ -68,7 +68,7 @@ if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,Start,End
     for id; do mark controller; scontrol -o show job "$id" 2>/dev/null; done
   fi
 else
-  # A cluster without accounting is one thing, accounting that is away for the moment another.
+  # Distinguish a cluster without accounting from accounting that does not answer now.
   case $told in *disabled*|*'not found'*) ;; *) mark silent $told;; esac
   mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
 fi

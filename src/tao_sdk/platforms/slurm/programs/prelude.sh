@@ -1,4 +1,4 @@
-# Every answer is framed by a word that nobody else prints: what login scripts say is left out.
+# A unique word frames every answer, so that output of login scripts can be left out.
 their_locale=${LC_ALL-}
 LC_ALL=C; export LC_ALL
 mark() { printf '\n@%s %s\n' "$nonce" "$*"; }

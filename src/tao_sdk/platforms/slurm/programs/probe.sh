@@ -6,7 +6,7 @@ mark programs
 for program in enroot apptainer singularity srun sbatch squeue sacct scontrol; do
   command -v "$program" >/dev/null 2>&1 && echo "$program"
 done
-# Asking for the jobs of nobody tells whether there is anything to ask.
+# A question about no job shows whether accounting answers.
 mark accounting; sacct -n -X -P -j 0 -o JobID >/dev/null 2>&1; echo $?
 mark partitions; scontrol -o show partition 2>/dev/null
 mark mounts

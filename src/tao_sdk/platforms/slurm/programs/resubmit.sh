@@ -1,6 +1,6 @@
-# Hand a job to Slurm again. Whoever takes the right to do so first does; a right whose taker died
-# before sbatch answered is taken over after two minutes. Should two submit after all, the claim
-# that each attempt makes lets one of them run.
+# Hand a job to Slurm again. The process that takes the right first does it; a right whose owner died
+# before sbatch answered is taken over after two minutes. If two submit after all, the claim that
+# each attempt makes lets only one of them run.
 mask=$(umask); umask 077
 script=$job_dir/sbatch/job_$job_id.sbatch
 right=$job_dir/claims/$token.$number.sbatch
@@ -14,14 +14,14 @@ if ! said=$(mkdir "$right" 2>&1); then
   if grep -q "^$number " "$job_dir/submissions" || [ -z "$(find "$right" -maxdepth 0 -mmin +2)" ]; then
     mark busy; exit
   fi
-  # Its sbatch may have worked all the same.
+  # Its sbatch may have worked.
   queue=$(squeue -h -u "$me" -n "$name" -o %i 2>&1) || { mark busy; exit; }
   [ -z "$queue" ] || { note "${queue%%[!0-9]*}"; mark busy; exit; }
   mv -T "$right" "$right.$nonce" 2>/dev/null && mkdir "$right" 2>/dev/null || { mark busy; exit; }
 fi
 
-# What is said here replaces what the script says: whom its user kept away from is kept away from.
-# Somebody who wants certain nodes gets them, bad ones included.
+# This option replaces the script's own --exclude, so it includes its nodes. A job with --nodelist gets
+# these nodes, bad ones included.
 own=$(sed -n 's/^#SBATCH --exclude=//p' "$script")
 ! grep -q '^#SBATCH --nodelist=' "$script" || exclude=
 again() {
@@ -30,16 +30,16 @@ again() {
 }
 in_queue() { id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1); [ -n "$id" ]; }
 if ! again && ! in_queue && [ -n "$exclude" ]; then
-  # Better on a bad node than on none.
+  # A bad node is better than none.
   exclude=; again || in_queue
 fi
 if [ -z "$id" ]; then
-  # Refused; or the controller has it after all, and it must not run behind our back.
+  # Refused; or the controller has it after all: then it must not run unnoticed.
   if withdraw "$number"; then
     scancel -u "$me" -n "$name" >/dev/null 2>&1
     mark refused
   else
-    mark doubtful  # the right stays taken until somebody finds out
+    mark doubtful  # the right stays taken until a later poll knows
   fi
   cat "$job_dir/sbatch/said"; exit
 fi

@@ -6,11 +6,11 @@ fi
 if ! said=$(tar -xf - -C "$job_dir" 2>&1); then mark unwritable "$said"; exit; fi
 environment=$job_dir/env/$job_id.sh
 claim=$job_dir/claims/$token.1.0
-# Somebody gave this submission up while we were on our way.
+# `settle` has withdrawn this submission meanwhile.
 if [ -e "$claim" ]; then rm -f "$environment"; mark withdrawn; exit; fi
 said=$job_dir/sbatch/said
 if ! hand_over "$said" --export=ALL,TAO_SUBMISSION=1 "$job_dir/sbatch/job_$job_id.sbatch"; then
-  # Whatever sbatch says, the controller may have the job: its answer can be lost, too.
+  # The controller may have the job although sbatch failed: its answer can be lost.
   id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1)
   if [ -z "$id" ] && withdraw 1; then
     rm -f "$environment"

@@ -17,7 +17,7 @@ fi
 index=0
 while IFS= read -r job_dir; do
   echo "1 ${id}_$index" >> "$job_dir/submissions"
-  # Somebody may have given this one up while we were on our way: it leaves at once.
+  # `settle` may have withdrawn this one meanwhile: it then ends at once.
   if grep -qsx withdrawn "$job_dir"/claims/*.1.0/owner; then rm -f "$job_dir"/env/*.sh; fi
   index=$((index + 1))
 done < "$folder/list"
