@@ -12,7 +12,7 @@ from bench.place import Place
 from tao_sdk import LocalSDK
 from tao_sdk.job_store import Confirmation, NewJob, StatusUpdate
 from tao_sdk.models import utc_now
-from tao_sdk.platforms.local.launch import JobFolder
+from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.process_identity import ProcessIdentity
 
 MANY = 1000

@@ -13,7 +13,7 @@ from common_lab import DIE, PlatformLab, files_under
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local import LocalSDK
-from tao_sdk.platforms.local.launch import JobFolder
+from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.platforms.sdk import PlatformSDK
 
 

@@ -22,7 +22,8 @@ from tao_sdk.errors import (
 )
 from tao_sdk.platforms.backend import JobRef, Plan, Submission
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.local.launch import JobFolder, Launch
+from tao_sdk.platforms.local.job_files import JobFolder
+from tao_sdk.platforms.local.orders import Orders
 from tao_sdk.process_identity import ProcessIdentity, session_members, start_time
 
 LONG = 60
@@ -296,7 +297,7 @@ class TestSupervisor:
         """Nothing starts before the claim is on the disk, so this job never did."""
         plan = sdk.plan(command="true", gpu_count=0)
         sdk.backend.prepare()
-        folder = JobFolder.of(plan.payload[0])
+        folder = plan.payload[0].job_folder
         folder.path.mkdir(parents=True)
         folder.claim.touch()
         job = JobRef(plan.identity, plan.intent, plan.results_dir)
@@ -310,10 +311,10 @@ class TestSupervisor:
         assert "another machine" in sdk.backend.observe([elsewhere])[plan.job_id].unreachable
 
     def test_a_launch_cut_off_half_way_starts_nothing(self) -> None:
-        launch = Launch("j", "t", "/f", "/", ["x"], {}, [], 1, 0, [], [], "/l", "wait", 1.0)
-        assert Launch.is_whole(launch.dumps())
-        assert Launch.loads(launch.dumps()) == launch
-        assert not any(Launch.is_whole(launch.dumps()[:-cut]) for cut in (1, 5))
+        orders = Orders("j", "t", "/f", "/", ["x"], {}, [], 1, 0, [], [], "/l", "wait", 1.0)
+        assert Orders.is_whole(orders.dumps())
+        assert Orders.loads(orders.dumps()) == orders
+        assert not any(Orders.is_whole(orders.dumps()[:-cut]) for cut in (1, 5))
 
     def test_files_are_private_whatever_the_umask(self, sdk: LocalSDK) -> None:
         previous = os.umask(0)

@@ -13,7 +13,7 @@ from tao_sdk import Job, LocalSDK
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.gpus.leases import GpuLeases
-from tao_sdk.platforms.local.launch import JobFolder
+from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.process_identity import ProcessIdentity
 
 LONG = 60

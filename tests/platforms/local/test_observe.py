@@ -11,7 +11,7 @@ import pytest
 
 from tao_sdk import Job, LocalSDK
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.local.launch import JobFolder
+from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.platforms.submit import job_ref
 from tao_sdk.process_identity import ProcessIdentity, session_members
 

@@ -21,8 +21,9 @@ from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local import spawner
-from tao_sdk.platforms.local.launch import JobFolder, current_umask
-from tao_sdk.platforms.local.transport import LocalTransport
+from tao_sdk.platforms.local.client import LocalTransport
+from tao_sdk.platforms.local.job_files import JobFolder
+from tao_sdk.platforms.local.orders import current_umask
 from tao_sdk.process_identity import start_time
 
 LONG = 60
@@ -424,10 +425,10 @@ class TestTheChannel:
     def test_a_launch_cut_off_starts_nothing(self, sdk: LocalSDK, tmp_path: Path) -> None:
         mark = tmp_path / "started"
         plan = sdk.plan(command=f"touch {mark}", gpu_count=0)
-        launch, _staged = plan.payload
+        orders, _staged = plan.payload
         sdk.backend.prepare()
-        Path(launch.folder).mkdir(parents=True)
-        text = launch.dumps()
+        Path(orders.folder).mkdir(parents=True)
+        text = orders.dumps()
         transport = sdk.backend.transport
         assert isinstance(transport, LocalTransport)
         for cut in (0, 100, len(text) - 1):
@@ -438,14 +439,14 @@ class TestTheChannel:
 
     def test_a_client_that_does_not_read_the_answer(self, sdk: LocalSDK) -> None:
         plan = sdk.plan(command="true", gpu_count=0)
-        launch, staged = plan.payload
+        orders, staged = plan.payload
         sdk.backend.prepare()
-        for folder in (Path(launch.folder), *staged.folders):
+        for folder in (Path(orders.folder), *staged.folders):
             folder.mkdir(parents=True)
         channel = channel_of(sdk)
-        spawner._send(channel, launch.dumps())
+        spawner._send(channel, orders.dumps())
         channel.close()
-        state = JobFolder.of(launch).state
+        state = orders.job_folder.state
         eventually(lambda: state.exists() and json.loads(state.read_text())["phase"] == "done")
         assert json.loads(state.read_text())["outcome"] == "complete"
 

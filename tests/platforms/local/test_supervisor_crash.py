@@ -12,7 +12,7 @@ from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local import spawner
-from tao_sdk.platforms.local.launch import JobFolder
+from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.process_identity import ProcessIdentity
 
 START = """
@@ -170,15 +170,15 @@ def test_a_supervisor_that_comes_after_the_fence_gives_up(
     mark, go = tmp_path / "started", tmp_path / "go"
     inject(monkeypatch, LATE.format(go=str(go)))
     plan = sdk.plan(command=f"touch {mark}", gpu_count=0)
-    launch, staged = plan.payload
+    orders, staged = plan.payload
     sdk.backend.prepare()
     with ThreadPoolExecutor(1) as client:
-        submission = client.submit(sdk.backend.transport.spawn, launch, staged)
-        eventually(JobFolder.of(launch).supervisor_log.exists)
+        submission = client.submit(sdk.backend.transport.start, orders, staged)
+        eventually(orders.job_folder.supervisor_log.exists)
         settled = sdk.backend.settle([JobRef(plan.identity, plan.intent, plan.results_dir)])
         assert settled == {plan.job_id: None}
         go.touch()
         with pytest.raises(SubmissionRejectedError):
             submission.result(timeout=60)
     assert not mark.exists()
-    assert not Path(launch.folder).exists()
+    assert not Path(orders.folder).exists()

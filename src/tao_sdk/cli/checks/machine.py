@@ -15,10 +15,10 @@ from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobState
 from tao_sdk.platforms.gpus.discovery import discover
 from tao_sdk.platforms.gpus.leases import look_for_free
-from tao_sdk.platforms.local.launch import JobFolder, LocalJob
+from tao_sdk.platforms.local.client import LocalTransport
+from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
 from tao_sdk.platforms.local.sdk import LocalSDK
-from tao_sdk.platforms.local.states import interpret
-from tao_sdk.platforms.local.transport import LocalTransport
+from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.local.virtualenv import VirtualEnvSDK
 
 PROGRAMS = {
@@ -101,5 +101,5 @@ def _unknown(root: Path, store: JobStore | None) -> list[Path]:
 
 def _state_of(root: Path, folder: Path) -> str:
     job = LocalJob(folder.name, JobFolder(folder), root / "results" / folder.name, 1, "")
-    [seen] = LocalTransport().scan([job])
+    [seen] = LocalTransport().observe([job])
     return str(interpret(seen).state or JobState.UNKNOWN)

@@ -32,9 +32,12 @@ from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus, refuse_own_choice
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.gpus.leases import OuterLease
-from tao_sdk.platforms.local.launch import JobFolder, Launch, LocalJob, Staged
-from tao_sdk.platforms.local.states import Snapshot, interpret
-from tao_sdk.platforms.local.transport import LocalTransport, reaching, read_records
+from tao_sdk.platforms.local.client import LocalTransport
+from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
+from tao_sdk.platforms.local.observe import reaching, read_records
+from tao_sdk.platforms.local.orders import Orders, StagedFiles
+from tao_sdk.platforms.local.status import Snapshot, interpret
+from tao_sdk.platforms.local.submit import make_root
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import stop_seconds
 from tao_sdk.process_identity import this_host
@@ -69,7 +72,7 @@ class LocalBackend(Backend):
         chosen = request.options.results_root
         results_root = _check_results_root(chosen) if chosen else self.root / "results"
         files, argv = _command(request.shell_command, folder)
-        staged = Staged(files, [results_root / identity.job_id])
+        staged = StagedFiles(files, [results_root / identity.job_id])
         return self.plan_argv(request, identity, argv, staged, results_root, {})
 
     def plan_argv(
@@ -77,7 +80,7 @@ class LocalBackend(Backend):
         request: JobRequest,
         identity: JobIdentity,
         argv: Sequence[str],
-        staged: Staged,
+        staged: StagedFiles,
         results_root: Path,
         extra_env: Mapping[str, str],
     ) -> Plan:
@@ -101,7 +104,7 @@ class LocalBackend(Backend):
         secret = job_credentials(request.env)
         secret.update({name: value.reveal() for name, value in request.env.items()})
         words = shim_argv(argv)
-        launch = Launch(
+        orders = Orders(
             job_id=identity.job_id,
             token=identity.token,
             folder=str(folder.path),
@@ -126,7 +129,7 @@ class LocalBackend(Backend):
             identity=identity,
             platform=self.platform,
             request=request,
-            artefacts=_artefacts(launch, staged.files, told, secret),
+            artefacts=_artefacts(orders, staged.files, told, secret),
             intent={
                 "folder": str(folder.path),
                 "nodes": request.num_nodes,
@@ -136,7 +139,7 @@ class LocalBackend(Backend):
             results_dir=results,
             local_results_dir=results,
             warnings=_warnings(request),
-            payload=(launch, staged),
+            payload=(orders, staged),
         )
 
     def close(self) -> None:
@@ -144,15 +147,15 @@ class LocalBackend(Backend):
         self.transport.close()
 
     def prepare(self) -> None:
-        self.transport.make_root(self.root)
+        make_root(self.root)
         self.transport.make_ready()
 
     def submit(self, plan: Plan) -> Submission:
-        pid = self.transport.spawn(*plan.payload)
+        pid = self.transport.start(*plan.payload)
         return self._submission(plan.identity, plan.intent, f"supervisor {pid}")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        accepted = self.transport.fence(map(_local, jobs))
+        accepted = self.transport.settle(map(_local, jobs))
         return {
             job.job_id: self._submission(job.identity, job.native, "adopted")
             if accepted[job.job_id]
@@ -175,7 +178,7 @@ class LocalBackend(Backend):
         return {job.job_id: interpret(seen) for job, seen in zip(jobs, snapshots, strict=True)}
 
     def cancel(self, job: JobRef) -> None:
-        self.transport.terminate(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
+        self.transport.cancel(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
 
     def read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
@@ -242,7 +245,7 @@ class LocalBackend(Backend):
         ]
 
     def _scan(self, jobs: Sequence[JobRef]) -> list[Snapshot]:
-        return self.transport.scan(map(_local, jobs))
+        return self.transport.observe(map(_local, jobs))
 
     def _log_tail(self, job: JobRef) -> str:
         with reaching(self.root):
@@ -420,7 +423,7 @@ def _warnings(request: JobRequest) -> tuple[str, ...]:
 
 
 def _artefacts(
-    launch: Launch,
+    orders: Orders,
     files: Mapping[str, str],
     told: Mapping[str, str],
     secret: Mapping[str, str],
@@ -428,16 +431,16 @@ def _artefacts(
     environment = [f"{name}={value}" for name, value in sorted(told.items())]
     environment += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
     environment.append("… and the environment of the calling process")
-    source = "shared with the outer job: one of" if launch.outer_lease else "leased from"
-    part = f" ({launch.gpu_fraction:g} of each)" if launch.gpu_fraction < 1 else ""
+    source = "shared with the outer job: one of" if orders.outer_lease else "leased from"
+    part = f" ({orders.gpu_fraction:g} of each)" if orders.gpu_fraction < 1 else ""
     gpus = (
-        f"{launch.gpus_per_node} per node{part}, {source} {', '.join(launch.gpu_indexes)}"
-        if launch.gpus_per_node
+        f"{orders.gpus_per_node} per node{part}, {source} {', '.join(orders.gpu_indexes)}"
+        if orders.gpus_per_node
         else "none"
     )
-    where = [f"cwd {launch.cwd}", f"nodes {launch.nodes}", f"gpus {gpus}", f"job {launch.folder}"]
+    where = [f"cwd {orders.cwd}", f"nodes {orders.nodes}", f"gpus {gpus}", f"job {orders.folder}"]
     return (
-        Artefact("command", shlex.join(launch.argv)),
+        Artefact("command", shlex.join(orders.argv)),
         Artefact("environment", "\n".join(environment)),
         Artefact("process", "\n".join(where)),
         *(Artefact(name, text) for name, text in files.items()),

@@ -23,9 +23,9 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Spawner:
-    """Hands launches to a spawner process, which is started when it is first needed.
+    """Hands orders to supervisors that a spawner process forks; it starts with the first.
 
-    Safe for threads: several launches may be on their way at once.
+    Safe for threads: several submissions may run at once.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,9 @@ class Spawner:
         _spawners.add(self)
 
     def make_ready(self) -> None:
-        """Call a supervisor to its channel, where it waits for a launch.
+        """Give the next supervisor its channel, where it waits for orders.
 
-        That takes some time, most of all before the first job, and the caller has other things to
-        do meanwhile.
+        This takes time, most of all before the first job, and the caller has other work meanwhile.
         """
         with self._lock:
             self._current()
@@ -47,30 +46,30 @@ class Spawner:
             if self._called is None:
                 self._called = self._call()
 
-    def start(self, launch: bytes) -> bytes:
-        """Have a supervisor started for this launch; what it answers, b"" if it never did."""
+    def start(self, orders: bytes) -> bytes:
+        """Send these orders to a supervisor; its answer, b"" if it gave none."""
         with self._lock:
             channel, self._called = self._called or self._call(), None
         with channel:
-            # It may end before it has read everything; and may have said why.
+            # It may end before it has read everything, with an answer that says why.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                _send(channel, launch)
+                _send(channel, orders)
             return _receive(channel)
 
     def last_words(self) -> str:
-        """What the process said when it failed."""
+        """What the process printed when it failed."""
         with self._lock:
             return "" if self._process is None else self._process.last_words()
 
     def close(self) -> None:
-        """End the process. Supervisors live on, and the next launch starts another one."""
+        """End the process. Supervisors live on; the next job starts another spawner."""
         with self._lock:
             self._drop()
 
     def _call(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         _ends_of_supervisors.add(theirs)
-        # Should this one fail as well, its end of the channel is closed: the launch finds out.
+        # If this fails, the other end of the channel is closed, and `start` notices.
         with theirs, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._hand_over(theirs)
         return ours
@@ -79,7 +78,7 @@ class Spawner:
         try:
             self._current().send(channel)
         except (BrokenPipeError, ConnectionResetError):
-            # Killed since the last job. It got nothing of this one: another can have it.
+            # Killed since the last job, before it had anything of this one.
             self._drop()
             self._current().send(channel)
 
@@ -129,7 +128,7 @@ class _Process:
         errors = self._process.stderr
         if errors is None:
             return ""
-        os.set_blocking(errors.fileno(), False)  # it may live, and have nothing to say
+        os.set_blocking(errors.fileno(), False)  # it may live and print nothing
         return (errors.read() or b"").decode(errors="replace").strip()
 
     def end(self) -> None:
@@ -142,7 +141,7 @@ class _Process:
             return
         try:
             self._process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:  # stopped, say; it holds nothing that could be lost
+        except subprocess.TimeoutExpired:  # stopped, for example; killing it loses nothing
             self._process.kill()
             self._process.wait()
 
@@ -150,7 +149,7 @@ class _Process:
 def _popen(control: socket.socket) -> subprocess.Popen[bytes]:
     package_parent = str(Path(tao_sdk.__file__).parent.parent)
     return subprocess.Popen(
-        # -E -s -S: its start must not depend on the environment of jobs.
+        # -E -s -S: the environment of jobs must not affect its start.
         [sys.executable, "-E", "-s", "-S", "-c", _START, package_parent],
         stdin=control.fileno(),
         stdout=subprocess.DEVNULL,
@@ -178,22 +177,22 @@ _LIMITS = [value for name, value in vars(resource).items() if name.startswith("R
 
 
 def _has_ended(channel: socket.socket) -> bool:
-    """Is the supervisor at this channel gone? It says nothing before it has a launch, so what can
-    be read is the end.
+    """Whether the supervisor at this channel is gone: before it has orders it sends nothing, so
+    only the end can be read.
     """
     poll = select.poll()  # not select, which knows no descriptors above 1,023
     poll.register(channel, select.POLLIN)
     return bool(poll.poll(0))
 
 
-def _send(channel: socket.socket, launch: bytes) -> None:
-    channel.sendall(launch)
+def _send(channel: socket.socket, orders: bytes) -> None:
+    channel.sendall(orders)
     channel.shutdown(socket.SHUT_WR)
 
 
 def _receive(channel: socket.socket) -> bytes:
-    """The answer: a line. Its end is not the channel's, which a child that another thread forked
-    at the wrong moment may hold open for as long as it lives.
+    """The answer, which is one line. The end of the channel is not awaited: a child that another
+    thread forked meanwhile may hold it open.
     """
     parts = []
     with contextlib.suppress(ConnectionResetError):  # it ended, and did not read everything
@@ -205,15 +204,15 @@ def _receive(channel: socket.socket) -> bytes:
 
 
 _spawners: weakref.WeakSet[Spawner] = weakref.WeakSet()
-# In a forked child they would keep the parent from noticing that a supervisor died.
+# Open in a forked child, they would hide the death of a supervisor from the parent.
 _ends_of_supervisors: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _go_on_in_child() -> None:
+def _reset_in_child() -> None:
     for channel in list(_ends_of_supervisors):
         channel.close()
     for spawner in list(_spawners):
         spawner._after_fork_in_child()
 
 
-os.register_at_fork(after_in_child=_go_on_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

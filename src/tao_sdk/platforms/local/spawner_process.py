@@ -1,13 +1,12 @@
 """The spawner: starts supervisors for one client, each by a fork of an interpreter that is ready.
 
-A new interpreter with its imports takes longer than everything else in a submission, so a client
-starts one of these at its first job and keeps it. It lives as long as the client's end of the
-control socket; the supervisors live on.
+A new interpreter with its imports takes longer than everything else in a submission (38 ms against
+4 ms), so a client starts one of these at its first job and keeps it. It ends with the client's end
+of the control socket; the supervisors live on.
 
 For each job the client sends a channel of its own over the control socket. One process, the next
-supervisor, already waits for it. So nothing of one launch can be mistaken for another's, and the
-spawner itself never sees a launch (they hold secrets). The one after is forked when the client has
-its answer, off its way.
+supervisor, already waits for it. So no job can get another's orders, and the spawner itself never
+sees orders, which hold secrets. The supervisor after it is forked when the client has its answer.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tao_sdk.platforms.local.launch import JobFolder, Launch, read_all
-from tao_sdk.platforms.local.supervisor import Station, supervise
+from tao_sdk.platforms.local.orders import Orders, read_all
+from tao_sdk.platforms.local.supervisor import SupervisorContext, supervise
 from tao_sdk.process_identity import this_host
 
 _CONTROL = 0
@@ -34,36 +33,36 @@ def main() -> None:
     """Fork one supervisor after the other, until the client is gone."""
     # The mask is inherited: a client that blocks signals must not make its jobs immortal.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # Nobody here asks how a supervisor ended; this way none stays behind as a zombie.
+    # Supervisors are not waited for, and leave no zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    this_host()  # remembered, for all of them
-    gc.freeze()  # what is here stays; pages that nobody touches stay shared
+    this_host()  # cached for all of them
+    gc.freeze()  # untouched pages stay shared
     while True:
         told, tell = os.pipe()
         if os.fork() == 0:
             os.close(told)
             _run_apart(tell)
         os.close(tell)
-        # Nothing is read when the next supervisor has found the client gone (or was killed).
+        # Nothing is read if the next supervisor was killed, or found the client gone.
         called = os.read(told, 1)
         if called:
-            os.read(told, 1)  # the end of it, when the client has its answer or none will come
+            os.read(told, 1)  # its end: the client has its answer, or gets none
         os.close(told)
         if not called:
             return
 
 
 def _run_apart(tell: int) -> NoReturn:
-    """Be the next supervisor; never return into the loop of the spawner."""
+    """Be the next supervisor; never returns to the loop of the spawner."""
     code = 1
     try:
         os.setsid()
-        station = Station.set_up()
+        context = SupervisorContext.set_up()
         channel = _next_channel()
         if channel is not None:
-            with contextlib.suppress(BrokenPipeError):  # the spawner was killed: there is no next
+            with contextlib.suppress(BrokenPipeError):  # the spawner was killed
                 os.write(tell, b".")
-            _serve(channel, station, lambda: os.close(tell))
+            _serve(channel, context, lambda: os.close(tell))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())  # the traceback goes to supervisor.log
@@ -74,10 +73,10 @@ def _run_apart(tell: int) -> NoReturn:
 
 
 def _next_channel() -> socket.socket | None:
-    """Wait for a job; None when there will be none any more."""
+    """Wait for the channel of a job; None when the client is gone."""
     with socket.socket(fileno=os.dup(_CONTROL)) as control:
         _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
-    # From here on without any hold on the client.
+    # From here on it holds nothing of the client.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (_CONTROL, 1, 2):
         os.dup2(null, descriptor)
@@ -85,8 +84,10 @@ def _next_channel() -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-def _serve(channel: socket.socket, station: Station, answered: Callable[[], None]) -> None:
-    """Read one launch and carry it through."""
+def _serve(
+    channel: socket.socket, context: SupervisorContext, answered: Callable[[], None]
+) -> None:
+    """Read the orders of one job and carry them out."""
 
     def answer(said: dict[str, Any]) -> None:
         with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may be gone
@@ -94,17 +95,17 @@ def _serve(channel: socket.socket, station: Station, answered: Callable[[], None
         answered()
 
     text = read_all(channel)
-    if not Launch.is_whole(text):
+    if not Orders.is_whole(text):
         answered()
         return  # its client died while sending it
-    launch = Launch.loads(text)
-    os.umask(launch.umask)
+    orders = Orders.loads(text)
+    os.umask(orders.umask)
     try:
-        _log_errors(JobFolder.of(launch).supervisor_log)
-    except OSError as error:  # a full disk; or somebody has settled that this job never starts
+        _log_errors(orders.job_folder.supervisor_log)
+    except OSError as error:  # a full disk, or the job was settled as never submitted
         answer({"rejected": f"the supervisor did not start: {error}"})
         return
-    supervise(launch, station, answer)
+    supervise(orders, context, answer)
 
 
 def _log_errors(path: Path) -> None:

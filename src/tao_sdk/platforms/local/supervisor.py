@@ -1,8 +1,8 @@
 """The supervisor of one local job: a small process that outlives its client.
 
 It claims the job (exactly one supervisor can), waits for GPUs, starts one process per node in a
-session of its own, passes a cancellation on, and writes down what happened. Its orders come through
-a socket, so that no environment value ever touches a disk. Forked by the spawner, which imports as
+session of its own, passes a cancellation on, and records what happened. Its orders arrive through a
+socket, so that no environment value is written to a disk. The spawner forks it, and imports as
 little as possible, because a client's first job waits for that.
 """
 
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tao_sdk.platforms.gpus import leases
-from tao_sdk.platforms.local.launch import JobFolder, Launch, write_private
-from tao_sdk.platforms.local.ranks import Gate, Rank, start
-from tao_sdk.platforms.local.sessions import LEFTOVER_SECONDS, end_all
+from tao_sdk.platforms.local.job_files import write_private
+from tao_sdk.platforms.local.orders import Orders
+from tao_sdk.platforms.local.process_groups import LEFTOVER_SECONDS, end_all
+from tao_sdk.platforms.local.rank_process import Gate, Rank, start
 from tao_sdk.process_identity import ProcessIdentity
 from tao_sdk.result_record import record_name
 
@@ -33,15 +34,15 @@ _EVIDENCE_BYTES = 64 * 1024
 
 
 class RefusedError(Exception):
-    """Not enough GPUs, and the caller did not want to wait."""
+    """Not enough GPUs, and the job was not to wait."""
 
 
 class Supervisor:
-    """Carries one launch from claim to end."""
+    """Carries one job from claim to end."""
 
-    def __init__(self, launch: Launch, station: Station) -> None:
-        self._launch = launch
-        self._folder = JobFolder.of(launch)
+    def __init__(self, orders: Orders, context: SupervisorContext) -> None:
+        self._orders = orders
+        self._folder = orders.job_folder
         self._ranks: list[Rank] = []
         self._leases: dict[str, int] = {}
         self._port_lease: tuple[int, ...] = ()
@@ -51,22 +52,22 @@ class Supervisor:
         self._cancel_asked = False
         self._canceled = False
         self._state: dict[str, Any] = {
-            "supervisor": station.identity,
-            "nodes": launch.nodes,
+            "supervisor": context.identity,
+            "nodes": orders.nodes,
         }
-        self._wake = station.wake
+        self._wake = context.wake
         signal.signal(signal.SIGTERM, self._on_terminate)
 
-    # ------------------------------------------------------------------ the job's way
+    # ------------------------------------------------------------------ from claim to end
 
     def claim(self) -> bool:
         """Become the only supervisor that may start this job."""
         draft = self._folder.path / f"claim.{os.getpid()}"
         self._claim = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        claim = {"supervisor": self._state["supervisor"], "token": self._launch.token}
+        claim = {"supervisor": self._state["supervisor"], "token": self._orders.token}
         os.write(self._claim, json.dumps(claim).encode())
-        # Locked for as long as this process lives: how it is known to live where its number means
-        # nothing (another pid namespace of this machine).
+        # Locked for as long as this process lives: clients in another pid namespace of this
+        # machine, where its number means nothing, see by the lock that it does.
         leases.lock(self._claim)
         try:
             os.link(draft, self._folder.claim)
@@ -77,10 +78,11 @@ class Supervisor:
         return True
 
     def _secure_claim(self) -> None:
-        """On the disk before the job starts: no power cut may undo the claim on a job that ran.
+        """Write the claim to the disk before the job starts, so that no power cut can undo it once
+        the job ran.
 
-        Not before the client is told: it has the job in the store, on the disk. A power cut that
-        undoes the claim finds a job that never ran, and that is what `settle` will say.
+        The client is answered before that: it has the job in the store, on the disk. After a power
+        cut that undoes the claim, `settle` finds a job that never ran, which is true.
         """
         os.fsync(self._claim)
         folder = os.open(self._folder.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -91,17 +93,17 @@ class Supervisor:
         self._root_name = self._folder.root_name
 
     def prepare_leases(self) -> None:
-        """Find out what stands in the way of leases while the client still listens."""
-        if self._gpus_wanted == 0 and self._launch.nodes == 1:
+        """Take or prepare the GPU leases while the client still waits for an answer."""
+        if self._gpus_wanted == 0 and self._orders.nodes == 1:
             return
-        self._shared = leases.GpuLeases(self._launch.lease_folder)
-        if self._launch.outer_lease:
-            keys = self._launch.gpu_keys[: self._gpus_wanted]
-            outer = leases.OuterLease(self._launch.outer_lease, tuple(keys))
+        self._shared = leases.GpuLeases(self._orders.lease_folder)
+        if self._orders.outer_lease:
+            keys = self._orders.gpu_keys[: self._gpus_wanted]
+            outer = leases.OuterLease(self._orders.outer_lease, tuple(keys))
             self._leases = self._shared.join(outer, keys)
             if not self._leases:
                 raise OSError("the job in which this one was started has ended")
-        elif self._launch.when_busy == "refuse" and self._gpus_wanted:
+        elif self._orders.when_busy == "refuse" and self._gpus_wanted:
             self._leases = self._take(self._shared, None)
             if not self._leases:
                 message = self._busy_message(self._shared, None)
@@ -109,7 +111,7 @@ class Supervisor:
                 raise RefusedError(message)
 
     def run(self) -> None:
-        """From the queue to the end."""
+        """Wait for GPUs, run the job, record its end."""
         if self._gpus_wanted and not self._leases and not self._wait_for_gpus():
             self._finish("canceled", "cancelled while waiting for GPUs")
             return
@@ -122,18 +124,18 @@ class Supervisor:
             self._collect()
             running = [rank for rank in self._ranks if rank.exit_code is None]
             if self._first_failure is not None:
-                self._end(running, self._launch.grace_seconds)
+                self._end(running, self._orders.grace_seconds)
             elif running and self._cancel_asked:
                 self._canceled = True
                 with contextlib.suppress(OSError):  # a full disk must not cost the job its grace
                     self._write_state("running", "being cancelled")
-                self._end(self._ranks, self._launch.grace_seconds)
-        # Background processes that the command left behind do not outlive the job.
-        self._end(self._ranks, min(LEFTOVER_SECONDS, self._launch.grace_seconds))
+                self._end(self._ranks, self._orders.grace_seconds)
+        # Background processes of the command do not outlive the job.
+        self._end(self._ranks, min(LEFTOVER_SECONDS, self._orders.grace_seconds))
         self._conclude()
 
     def give_up(self, error: Exception) -> None:
-        """Something went wrong here, not in the job: end it, and say so."""
+        """After an error of the supervisor itself: end the job and record why."""
         for rank in self._ranks:
             rank.session.kill()
         self._finish("error", f"its supervisor failed: {type(error).__name__}: {error}")
@@ -142,7 +144,7 @@ class Supervisor:
 
     @property
     def _gpus_wanted(self) -> int:
-        return self._launch.gpus_per_node * self._launch.nodes
+        return self._orders.gpus_per_node * self._orders.nodes
 
     @property
     def _lease_folder(self) -> leases.GpuLeases:
@@ -150,93 +152,93 @@ class Supervisor:
         return self._shared
 
     def _wait_for_gpus(self) -> bool:
-        """False when the job was cancelled instead."""
+        """False if the job was cancelled instead."""
         shared = self._lease_folder
-        ticket = shared.join_queue(self._launch.job_id, self._launch.gpu_keys)
+        ticket = shared.join_queue(self._orders.job_id, self._orders.gpu_keys)
         try:
-            said = ""
+            written = ""
             while not self._cancel_asked:
                 self._leases = self._take(shared, ticket)
                 if self._leases:
                     return True
                 message = self._busy_message(shared, ticket)
-                if message != said:
+                if message != written:
                     self._write_state("queued", message)
-                    said = message
+                    written = message
                 self._wait_for_signal(_QUEUE_SECONDS)
             return False
         finally:
             ticket.close()
 
     def _take(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> dict[str, int]:
-        launch = self._launch
+        orders = self._orders
         return shared.try_take(
-            launch.gpu_keys, self._gpus_wanted, ticket, launch.gpu_fraction, launch.job_id
+            orders.gpu_keys, self._gpus_wanted, ticket, orders.gpu_fraction, orders.job_id
         )
 
     def _busy_message(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> str:
-        launch = self._launch
-        free = len(shared.free(launch.gpu_keys, launch.gpu_fraction))
-        place = shared.place(launch.gpu_keys, ticket)
-        part = f"{launch.gpu_fraction:g} of each of " if launch.gpu_fraction < 1 else ""
-        wanted = f"{part}{self._gpus_wanted} of {len(launch.gpu_keys)} GPUs"
+        orders = self._orders
+        free = len(shared.free(orders.gpu_keys, orders.gpu_fraction))
+        place = shared.place(orders.gpu_keys, ticket)
+        part = f"{orders.gpu_fraction:g} of each of " if orders.gpu_fraction < 1 else ""
+        wanted = f"{part}{self._gpus_wanted} of {len(orders.gpu_keys)} GPUs"
         text = f"waiting for {wanted}" if ticket else f"{wanted} wanted"
         return f"{text}, {free} free, position {place + 1} in the queue"
 
     # ------------------------------------------------------------------ processes
 
     def _start_ranks(self) -> None:
-        launch = self._launch
-        index_of = dict(zip(launch.gpu_keys, launch.gpu_indexes, strict=True))
-        granted = [key for key in launch.gpu_keys if key in self._leases]
-        port = self._meeting_port() if launch.nodes > 1 else ""
+        orders = self._orders
+        index_of = dict(zip(orders.gpu_keys, orders.gpu_indexes, strict=True))
+        granted = [key for key in orders.gpu_keys if key in self._leases]
+        port = self._meeting_port() if orders.nodes > 1 else ""
         self._state["started_at"] = _now()
         gate = Gate()
-        for number in range(launch.nodes):
-            keys = granted[number * launch.gpus_per_node :][: launch.gpus_per_node]
+        for number in range(orders.nodes):
+            keys = granted[number * orders.gpus_per_node :][: orders.gpus_per_node]
             mine = [index_of[key] for key in keys]
-            env = {**launch.env, "CUDA_VISIBLE_DEVICES": ",".join(mine)}
+            env = {**orders.env, "CUDA_VISIBLE_DEVICES": ",".join(mine)}
             if keys:
-                outer = leases.OuterLease(launch.outer_lease or launch.job_id, tuple(keys))
+                outer = leases.OuterLease(orders.outer_lease or orders.job_id, tuple(keys))
                 env["TAO_LEASED_GPUS"] = str(outer)
-            if launch.nodes > 1:
-                env.update(rendezvous(number, launch.nodes, launch.gpus_per_node, port))
+            if orders.nodes > 1:
+                env.update(rendezvous(number, orders.nodes, orders.gpus_per_node, port))
             pid = start(
-                launch.argv,
+                orders.argv,
                 env,
-                cwd=launch.cwd,
-                log=self._folder.log(number, launch.nodes),
+                cwd=orders.cwd,
+                log=self._folder.log(number, orders.nodes),
                 gate=gate,
                 inherit=(*self._leases.values(), *self._port_lease),
             )
             self._ranks.append(Rank(number, pid, mine))
-        gate.await_arrivals(launch.nodes)
+        gate.await_arrivals(orders.nodes)
         self._write_state("running", "")
         self._secure_claim()
-        gate.open(launch.nodes)
+        gate.open(orders.nodes)
 
     def _meeting_port(self) -> str:
-        """The caller's choice, or a port that no other job of this machine has."""
-        if chosen := self._launch.env.get("MASTER_PORT"):
+        """The user's choice, or a port that no other job of this machine has."""
+        if chosen := self._orders.env.get("MASTER_PORT"):
             return chosen
         port, descriptor = self._lease_folder.take_port()
         self._port_lease = (descriptor,)
         return str(port)
 
     def _collect(self) -> None:
-        """Take note of every rank that has ended."""
+        """Record every rank that has ended."""
         ended = [rank for rank in self._ranks if rank.collect()]
         failed = [rank for rank in ended if rank.exit_code]
         if failed and self._first_failure is None and not self._canceled:
-            self._first_failure = min(failed, key=self._moment_of_record)
-        # (The last one's end is written down with the job's.)
+            self._first_failure = min(failed, key=self._time_of_record)
+        # The end of the last one is written together with the job's.
         if ended and any(rank.exit_code is None for rank in self._ranks):
-            with contextlib.suppress(OSError):  # a full disk; the end is written down anyway
+            with contextlib.suppress(OSError):  # a full disk; the end is written all the same
                 self._write_state("running", self._state["message"])
 
-    def _moment_of_record(self, rank: Rank) -> float:
-        """When the rank itself wrote that it ended: tells who was first of several found ended."""
-        root = Path(self._launch.env["TAO_RESULTS_ROOT"]) / self._launch.job_id
+    def _time_of_record(self, rank: Rank) -> float:
+        """When the rank itself wrote that it ended: orders several that ended between two looks."""
+        root = Path(self._orders.env["TAO_RESULTS_ROOT"]) / self._orders.job_id
         try:
             return (root / record_name(rank.number)).stat().st_mtime
         except OSError:
@@ -259,8 +261,8 @@ class Supervisor:
             first = self._first_failure
             self._state["exit_code"] = first.exit_code
             where = f"rank {first.number} " if len(self._ranks) > 1 else ""
-            with contextlib.suppress(OSError):  # better no evidence than no outcome
-                self._keep_evidence()
+            with contextlib.suppress(OSError):  # the outcome matters more
+                self._write_evidence()
             self._finish("error", f"{where}ended with exit code {first.exit_code}")
         else:
             self._state["exit_code"] = 0
@@ -270,42 +272,42 @@ class Supervisor:
         self._state["outcome"] = outcome
         self._state["ended_at"] = _now()
         if not any(rank.alive for rank in self._ranks):
-            self._give_leases_back()
+            self._release_leases()
         while not self._folder_was_removed:
             try:
                 self._write_state("done", message)
             except OSError:
-                # A full disk, a mount that is away: the outcome is all that is left to deliver.
+                # A full or unmounted disk: the outcome is all that is left to deliver.
                 time.sleep(_FULL_DISK_SECONDS)
             else:
                 return
 
     @property
     def _folder_was_removed(self) -> bool:
-        """Somebody removed the job: then nobody wants to know. Not so when its disk is away."""
+        """Whether the job was removed, so that its outcome is not wanted. Its disk is there."""
         folder = self._folder
         here = folder.root_marker.exists() and folder.root_name == self._root_name
         return here and not folder.path.exists()
 
-    def _give_leases_back(self) -> None:
+    def _release_leases(self) -> None:
         for descriptor in (*self._leases.values(), *self._port_lease):
             os.close(descriptor)
         self._leases, self._port_lease = {}, ()
 
-    def _keep_evidence(self) -> None:
-        """The end of the log without the job's secrets, which only this process knows."""
+    def _write_evidence(self) -> None:
+        """Keep the end of the log without the job's secrets, which only this process knows."""
         from tao_sdk.secrets import Secret, redact
 
-        launch = self._launch
-        secrets = [Secret(launch.env[name]) for name in launch.secret_names if name in launch.env]
+        orders = self._orders
+        secrets = [Secret(orders.env[name]) for name in orders.secret_names if name in orders.env]
         tails = []
-        share = _EVIDENCE_BYTES // launch.nodes
-        for number in range(launch.nodes):
-            with open(self._folder.log(number, launch.nodes), "rb") as log:
+        share = _EVIDENCE_BYTES // orders.nodes
+        for number in range(orders.nodes):
+            with open(self._folder.log(number, orders.nodes), "rb") as log:
                 # Twice as much as is kept: a secret cut at the beginning would not be recognised.
                 log.seek(max(0, log.seek(0, os.SEEK_END) - 2 * share))
                 text = log.read().decode("utf-8", "replace")
-            prefix = f"[rank {number}] " if launch.nodes > 1 else ""
+            prefix = f"[rank {number}] " if orders.nodes > 1 else ""
             tails += [prefix + line for line in redact(text, secrets)[-share:].splitlines()]
         write_private(self._folder.evidence, "\n".join(tails))
 
@@ -341,15 +343,15 @@ def rendezvous(rank: int, nodes: int, gpus: int, port: str) -> dict[str, str]:
     }
 
 
-class Station(NamedTuple):
-    """What a process needs to be a supervisor, whichever job it gets."""
+class SupervisorContext(NamedTuple):
+    """What a supervisor has before it knows its job."""
 
     identity: str
     wake: int
-    """Becomes readable with every signal."""
+    """Becomes readable at every signal."""
 
     @classmethod
-    def set_up(cls) -> Station:
+    def set_up(cls) -> SupervisorContext:
         wake, signalled = os.pipe()
         os.set_blocking(signalled, False)
         signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
@@ -366,9 +368,11 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
-def supervise(launch: Launch, station: Station, answer: Callable[[dict[str, Any]], None]) -> None:
-    """Claim the job, tell the client so in the one answer it gets, carry the job to its end."""
-    supervisor = Supervisor(launch, station)
+def supervise(
+    orders: Orders, context: SupervisorContext, answer: Callable[[dict[str, Any]], None]
+) -> None:
+    """Claim the job, send the client its one answer, and carry the job to its end."""
+    supervisor = Supervisor(orders, context)
     if not supervisor.claim():
         answer({"rejected": "another supervisor has this job"})
         return

@@ -13,7 +13,7 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.job_store.paths import state_paths
 from tao_sdk.platforms.backend import JobIdentity, Plan
 from tao_sdk.platforms.local.backend import LocalBackend
-from tao_sdk.platforms.local.launch import Staged
+from tao_sdk.platforms.local.orders import StagedFiles
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
 from tao_sdk.spec_files import dump_spec
@@ -138,7 +138,7 @@ class VirtualEnvSDK(LocalSDK):
             platform=self.platform,
         )
         return self.backend.plan_argv(
-            request, identity, argv, Staged(files, folders), results_root, _environment(python)
+            request, identity, argv, StagedFiles(files, folders), results_root, _environment(python)
         )
 
     def list_results(self, job_id: str) -> list[str]:

@@ -1,80 +1,21 @@
-"""What the client hands to a supervisor, and the files they share."""
+"""The files of one local job: its supervisor writes them, clients read them."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    import socket
-
-_umask_lock = threading.Lock()
+from typing import Any, NamedTuple
 
 
 class DamagedFileError(Exception):
     """A file of ours does not hold what we wrote."""
 
 
-class Launch(NamedTuple):
-    """One job for one supervisor. Holds secrets: it travels through a pipe, never a file."""
-
-    job_id: str
-    token: str
-    folder: str
-    cwd: str
-    argv: list[str]
-    env: dict[str, str]
-    secret_names: list[str]
-    nodes: int
-    gpus_per_node: int
-    gpu_indexes: list[str]
-    gpu_keys: list[str]
-    lease_folder: str
-    when_busy: str
-    grace_seconds: float
-    gpu_fraction: float = 1.0
-    outer_lease: str = ""
-    """The lease of the job in which the client runs: the GPUs are those of it."""
-    umask: int = 0o077
-    """The caller's, when it submits."""
-
-    def __repr__(self) -> str:
-        return f"Launch({self.job_id})"  # the environment is nobody's business
-
-    def dumps(self) -> bytes:
-        return json.dumps(self._asdict()).encode() + b"\n"
-
-    @staticmethod
-    def is_whole(text: bytes) -> bool:
-        """False for a document that was cut off: its client died while sending it."""
-        return text.endswith(b"\n")
-
-    @classmethod
-    def loads(cls, text: bytes) -> Launch:
-        return cls(**json.loads(text))
-
-
-class Staged(NamedTuple):
-    """What must lie on the disk before the job starts."""
-
-    files: dict[str, str]
-    """In the job's own folder, by relative name."""
-    folders: list[Path]
-    """Outside of it, parents first."""
-
-
 class JobFolder(NamedTuple):
     """The files of one job. The supervisor writes them, clients read them."""
 
     path: Path
-
-    @classmethod
-    def of(cls, launch: Launch) -> JobFolder:
-        return cls(Path(launch.folder))
 
     @property
     def root(self) -> Path:
@@ -83,8 +24,8 @@ class JobFolder(NamedTuple):
 
     @property
     def root_marker(self) -> Path:
-        """Tells a root without this job from one that is not there (an unmounted disk, say), and
-        by the name in it from one that was made in its place.
+        """Distinguishes a root without this job from a missing one (an unmounted disk, say), and,
+        by the name in it, from one that was made in its place.
         """
         return self.root / "tao-local-root"
 
@@ -98,7 +39,7 @@ class JobFolder(NamedTuple):
 
     @property
     def claim(self) -> Path:
-        """Made exactly once, by the supervisor that may start the job (or to forbid that)."""
+        """Made exactly once: by the supervisor that may start the job, or to forbid that."""
         return self.path / "claim.json"
 
     @property
@@ -135,7 +76,7 @@ class LocalJob(NamedTuple):
     host: str
     """The machine on which it was submitted."""
     root_name: str = ""
-    """What the marker of its root said then; "" when nobody knows."""
+    """The content of its root's marker at that time; "" if unknown."""
 
 
 def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -157,15 +98,6 @@ def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, 
     return value
 
 
-def read_all(channel: socket.socket) -> bytes:
-    """What the other side sends until its end, expected or not."""
-    parts = []
-    with contextlib.suppress(ConnectionResetError):  # it ended, and did not read everything
-        while part := channel.recv(65536):
-            parts.append(part)
-    return b"".join(parts)
-
-
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read; on the disk when this returns."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -173,17 +105,3 @@ def write_private(path: Path, text: str) -> None:
         out.write(text)
         out.flush()
         os.fsync(descriptor)
-
-
-def current_umask() -> int:
-    """The mask of this process."""
-    with contextlib.suppress(FileNotFoundError), open("/proc/self/status", "rb", 0) as status:
-        _, found, rest = status.read(256).partition(b"\nUmask:")  # the second line of it
-        if found:
-            return int(rest.split(None, 1)[0], 8)
-    # Elsewhere it can be read only by setting it: private for the moment, should another thread
-    # make a file just then.
-    with _umask_lock:
-        mask = os.umask(0o077)
-        os.umask(mask)
-    return mask

@@ -12,8 +12,8 @@ import pytest
 
 from tao_sdk import Job, LocalSDK
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.local.launch import JobFolder
-from tao_sdk.platforms.local.sessions import Session, end_all
+from tao_sdk.platforms.local.job_files import JobFolder
+from tao_sdk.platforms.local.process_groups import Session, end_all
 from tao_sdk.process_identity import ProcessIdentity, session_members, start_time, this_host
 
 LONG = 60

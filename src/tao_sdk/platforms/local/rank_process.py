@@ -1,4 +1,4 @@
-"""The first processes of a local job: one per node, each the leader of a session of its own."""
+"""The first process of each rank of a local job; it leads a session of its own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from tao_sdk.platforms.local.sessions import Session
+from tao_sdk.platforms.local.process_groups import Session
 from tao_sdk.process_identity import ProcessIdentity, start_time, this_host
 
-# Python ignores these, and a program would inherit that.
+# Python and the supervisor change these, and a program would inherit that.
 _RESET = ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGCHLD", "SIGINT")
 _CANNOT_START = 126
 
 
 class Rank:
-    """One node's part of the job: a process that we started, and whatever it started."""
+    """One node's part of the job: its first process, and all that this process started."""
 
     def __init__(self, number: int, pid: int, gpus: list[str]) -> None:
         self.number = number
@@ -29,7 +29,7 @@ class Rank:
         self.ended_at = ""
 
     def collect(self) -> bool:
-        """Take note of the end of the process; True when it has just been noticed."""
+        """Record the end of the process; True the first time."""
         if self.exit_code is not None:
             return False
         code = _exit_code_of(self.process.pid)
@@ -41,7 +41,7 @@ class Rank:
 
     @property
     def alive(self) -> bool:
-        """Does anything of this rank still run? What it left in its session counts."""
+        """Whether any process of this rank still runs, background processes included."""
         return self.exit_code is None or bool(self.session.members())
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,8 +57,8 @@ class Rank:
 def _exit_code_of(pid: int) -> int | None:
     """The exit code of a child that has ended (128+n for a signal); None while it runs.
 
-    The child is looked at, not reaped: as long as it is a zombie its number, which is also that of
-    its session, cannot become somebody else's, and no signal to the session can hit a stranger.
+    The child is not reaped: while it is a zombie, its number, which is also that of its session,
+    is not reused, and no signal to the session can reach another program.
     """
     if hasattr(os, "waitid"):
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -66,7 +66,7 @@ def _exit_code_of(pid: int) -> int | None:
             return None
         by_signal = ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
         return 128 + ended.si_status if by_signal else ended.si_status
-    found, status = os.waitpid(pid, os.WNOHANG)  # macOS before Python 3.13 knows no better
+    found, status = os.waitpid(pid, os.WNOHANG)  # macOS before Python 3.13 has no waitid
     if found == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
@@ -74,11 +74,11 @@ def _exit_code_of(pid: int) -> int | None:
 
 
 class Gate:
-    """Holds new processes back until it is written down that they exist.
+    """Holds new processes back until they are recorded.
 
-    Were the supervisor killed in between, they would read the gate's end and leave: nothing runs
-    that nobody knows of. And the supervisor opens it only when every process leads its own
-    session, so that no signal can miss one.
+    If the supervisor is killed before that, they find the gate closed and exit: no unrecorded
+    process runs. The supervisor opens it when every process leads its own session, so that no
+    signal can miss one.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Gate:
         self._arrivals, self._arrived = os.pipe()
 
     def pass_through(self) -> bool:
-        """In the new process: report, wait; False when nobody will ever open the gate."""
+        """In the new process: report, then wait; False if the supervisor is gone."""
         os.close(self._go)
         os.write(self._arrived, b".")
         os.close(self._arrived)
@@ -114,8 +114,8 @@ def start(
     gate: Gate,
     inherit: Iterable[int],
 ) -> int:
-    """Start one process behind the gate; returns its id. `inherit` are leases it keeps."""
-    # Opened before the fork, so that a full disk is an error here and not a silent child.
+    """Start one process behind the gate; returns its id. It keeps the descriptors `inherit`."""
+    # Opened before the fork, so that a full disk is an error of the supervisor.
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     pid = os.fork()
     if pid:

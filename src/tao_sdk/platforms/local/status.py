@@ -1,4 +1,4 @@
-"""From the files of a local job to what is true about it: pure."""
+"""From what was read about a local job to its state: pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tao_sdk.platforms.backend import MISSING, Observation
 from tao_sdk.process_identity import Fate
 from tao_sdk.result_record import ResultRecord, first_failure
 
-# A claim without a state: the supervisor has not come any further yet.
-_CLAIMED: dict[str, Any] = {"phase": "starting", "message": "its supervisor has it"}
+# A claim without a state: the supervisor has only just begun.
+_CLAIMED: dict[str, Any] = {"phase": "starting", "message": "starting"}
 
 _OUTCOMES = {
     "complete": JobState.COMPLETE,
@@ -38,16 +38,14 @@ class Snapshot(NamedTuple):
     records: tuple[ResultRecord, ...] = ()
     unreachable: str = ""
     lost: bool = False
-    """Its supervisor is gone, and what became of its processes cannot be seen from here."""
+    """Its supervisor is gone, and its processes cannot be seen from here."""
 
 
 def interpret(seen: Snapshot) -> Observation:
-    """What the snapshot says about the job."""
+    """The state of the job according to the snapshot."""
     if seen.unreachable:
         return Observation(None, unreachable=seen.unreachable)
-    if seen.lost:
-        return MISSING
-    if seen.claim is None:
+    if seen.lost or seen.claim is None:
         return MISSING
     state = seen.state or _CLAIMED
     if (
@@ -74,7 +72,7 @@ def interpret(seen: Snapshot) -> Observation:
 
 
 def elsewhere(host: str) -> str:
-    """Why nothing can be said about a job of that machine."""
+    """Why a job of that machine has no state here."""
     return f"the job runs on {host.partition('/')[0]}, and this is another machine"
 
 
@@ -84,15 +82,15 @@ def _without_supervisor(seen: Snapshot, state: dict[str, Any]) -> Observation:
     if any(seen.ranks_alive):
         failed = first_failure(seen.records)
         trouble = (
-            f"; rank {failed.rank} has failed (exit code {failed.exit_code}) and nobody stops the "
-            "others: cancel the job"
+            f"; rank {failed.rank} has failed (exit code {failed.exit_code}), and the others "
+            "still run: cancel the job"
             if failed
             else ""
         )
         return Observation(
             JobState.RUNNING,
             "its supervisor was killed (by the kernel's out-of-memory killer, or by hand); "
-            f"the job itself goes on, and its own record will tell how it ends{trouble}",
+            f"the job goes on, and its own record will show how it ends{trouble}",
             started_at=started,
         )
     if state.get("phase") in ("starting", "queued") and not state.get("ranks"):

@@ -1,7 +1,7 @@
-"""The processes of one rank: all those of the session that its first process leads.
+"""The process groups of one rank: all those in the session that its first process leads.
 
-A program may put its children into groups of their own, as a shell with job control does, and the
-runner inside a job does so with the user's command. They stay in the session.
+A program may put its children into groups of their own, as a shell with job control does; the
+runner does so with the user's command. They stay in the session.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _UNKILLABLE_SECONDS = 5.0
 
 
 class Session:
-    """What a rank consists of.
+    """The processes of a rank.
 
-    `job_id` is needed by everybody but the parent of the first process. A parent that has not
-    reaped it knows that its number, which is also the session's, is still its own. Everybody else
-    asks for a witness: a process that was started as a part of this job.
+    The parent of the first process has not reaped it, so its number, which is also the session's,
+    is not reused. Any other caller gives the `job_id`: without a live first process, a session
+    counts only if one of its processes was started with that job's environment.
     """
 
     def __init__(self, leader: ProcessIdentity, job_id: str = "") -> None:
@@ -49,22 +49,22 @@ class Session:
         found = session_members(self._leader.pid)
         if not self._job_id or self._leader.alive:
             return found
-        witnessed = any(has_variable(pid, "TAO_JOB_ID", self._job_id) for pid in found)
-        return found if witnessed else []
+        ours = any(has_variable(pid, "TAO_JOB_ID", self._job_id) for pid in found)
+        return found if ours else []
 
     def ask_to_end(self) -> bool:
         """SIGTERM, once to each: to the group of the first process and, when that process is gone,
-        to the rest. True when somebody has just been asked.
+        to the rest. True if this call sent any.
 
-        Not to the whole session at once: whoever made a group passes the signal on to it, and many
-        programs take a second SIGTERM for "at once".
+        Not to the whole session at once: the program that made a group passes the signal on to it,
+        and many programs take a second SIGTERM as an order to stop immediately.
         """
         if self._leader.alive:
-            news = not self._group_was_asked
-            if news:
+            first_time = not self._group_was_asked
+            if first_time:
                 signal_group(self._leader.pid, signal.SIGTERM)
             self._group_was_asked = True
-            return news
+            return first_time
         rest = [] if self._rest_was_asked else self.members()
         for pid in rest:
             if not (self._group_was_asked and _group_of(pid) == self._leader.pid):
@@ -78,13 +78,13 @@ class Session:
             self._signal(pid, signal.SIGKILL)
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
-        # Another user's (a job that uses sudo): nothing that we can do about it.
+        # Another user's process (a job that uses sudo) cannot be signalled.
         with contextlib.suppress(PermissionError):
             signal_if(lambda: session_of(pid) == self._leader.pid, pid, number)
 
 
 def end_all(sessions: Sequence[Session], grace_seconds: float, pause: Callable[[], object]) -> None:
-    """SIGTERM, a grace period, SIGKILL; then a little patience with what cannot be killed."""
+    """SIGTERM, a grace period, SIGKILL; then a short wait for processes that cannot be killed."""
     deadline = time.monotonic() + grace_seconds
     for session in sessions:
         session.ask_to_end()
@@ -94,7 +94,7 @@ def end_all(sessions: Sequence[Session], grace_seconds: float, pause: Callable[[
             if now >= deadline:
                 session.kill()
             elif session.ask_to_end():
-                # Left behind by a first process that has just ended: it gets some time of its own.
+                # Its first process has just ended; what is left gets some time of its own.
                 deadline = max(deadline, now + min(grace_seconds, LEFTOVER_SECONDS))
         if now >= deadline + _UNKILLABLE_SECONDS:
             return
