@@ -6,11 +6,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.common.log_files import read_chunk, split_lines
+from tao_sdk.platforms.common.log_files import read_chunk
 
 
 def read_all(files: list[Path], *, limit: int = 70_000, tail: int | None = None) -> list[str]:
@@ -110,11 +108,3 @@ def test_bad_cursors_and_tails(tmp_path: Path) -> None:
         read_chunk([tmp_path / "x"], cursor="abc", tail=None, limit=10, flush=True)
     with pytest.raises(ValidationError, match="tail"):
         read_chunk([tmp_path / "x"], cursor="", tail=-1, limit=10, flush=True)
-
-
-@given(st.binary(max_size=200))
-def test_pieces_always_add_up(data: bytes) -> None:
-    assert b"".join(split_lines(data, full=False, flush=True)) == data
-    whole = b"".join(split_lines(data, full=False, flush=False))
-    assert data.startswith(whole)
-    assert not whole or whole.endswith(b"\n")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.common.log_files import offset_of_last
+from tao_sdk.platforms.common.log_lines import lines_of
 from tao_sdk.platforms.remote.framing import Section
-from tao_sdk.platforms.remote.log_lines import lines_of
-
-_BLOCK = 64 * 1024
 
 
 def parse_cursor(cursor: str) -> int | None:
@@ -37,7 +36,7 @@ def read_file(
     with path.open("rb") as log:
         size = os.fstat(log.fileno()).st_size
         if start is None:
-            start = 0 if tail is None else _start_of_tail(path, size, tail)
+            start = 0 if tail is None else offset_of_last(path, tail)
         log.seek(start)
         return _chunk(log.read(limit), start, size, flush=flush)
 
@@ -48,23 +47,3 @@ def _chunk(data: bytes, start: int, size: int, *, flush: bool) -> LogChunk:
         lines.append(LogLine(line.decode("utf-8", "replace"), str(end)))
         position = end
     return LogChunk(tuple(lines), start + len(data) < size, str(position))
-
-
-def _start_of_tail(path: Path, size: int, lines: int) -> int:
-    """Where the last `lines` lines begin; read from the end, some at a time."""
-    if lines <= 0:
-        return size
-    wanted, position = lines, size
-    with path.open("rb") as log:
-        while position > 0:
-            first = max(0, position - _BLOCK)
-            log.seek(first)
-            block = log.read(position - first)
-            # The newline at the very end ends the last line, and begins none.
-            at = len(block) - (1 if position == size and block.endswith(b"\n") else 0)
-            while (at := block.rfind(b"\n", 0, at)) >= 0:
-                wanted -= 1
-                if wanted == 0:
-                    return first + at + 1
-            position = first
-    return 0

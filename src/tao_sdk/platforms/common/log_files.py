@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.common.log_lines import lines_of, rank_prefix
 
 _BLOCK = 64 * 1024
 
@@ -20,40 +21,14 @@ def read_chunk(
     lines: list[LogLine] = []
     more = False
     for rank, path in enumerate(files):
-        prefix = f"[rank {rank}] " if len(files) > 1 else ""
-        data = _read(path, offsets[rank], share)
-        consumed = 0
-        for piece in split_lines(data, full=len(data) == share, flush=flush):
-            consumed += len(piece)
-            offsets[rank] += len(piece)
-            text = piece.rstrip(b"\n").decode("utf-8", "replace")
-            lines.append(LogLine(prefix + text, format_cursor(offsets)))
-        more = more or (consumed > 0 and len(data) == share)
+        prefix, begin = rank_prefix(rank, len(files)), offsets[rank]
+        data = _read(path, begin, share)
+        full = len(data) == share  # then the file may go on
+        for line, end in lines_of(data, begin, begin + len(data) + full, flush=flush):
+            offsets[rank] = end
+            lines.append(LogLine(prefix + line.decode("utf-8", "replace"), format_cursor(offsets)))
+        more = more or (full and offsets[rank] > begin)
     return LogChunk(tuple(lines), more, format_cursor(offsets))
-
-
-def split_lines(data: bytes, *, full: bool, flush: bool) -> Iterator[bytes]:
-    """Whole lines; the unfinished rest only with `flush`, or when it fills the buffer alone."""
-    end = data.rfind(b"\n") + 1
-    # Not bytes.splitlines: that also splits at carriage returns, which progress bars use.
-    yield from (line + b"\n" for line in data[:end].split(b"\n")[:-1])
-    rest = data[end:]
-    if rest and (flush and not full):
-        yield rest
-    elif rest and full and end == 0:
-        yield rest[: _whole_characters(rest)]
-
-
-def _whole_characters(data: bytes) -> int:
-    """Length without a UTF-8 character that is cut off at the end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0xC0:
-            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(data) - back if width > back else len(data)
-        if byte & 0x80 == 0:
-            break
-    return len(data)
 
 
 def parse_cursor(cursor: str, files: int) -> list[int]:
@@ -74,10 +49,10 @@ def _start(files: Sequence[Path], tail: int | None) -> list[int]:
         raise ValidationError(f"tail: {tail} is less than 0")
     # `tail` counts the lines of the whole log, so the ranks share it.
     shares = [tail // len(files) + (rank < tail % len(files)) for rank in range(len(files))]
-    return [_offset_of_last(path, share) for path, share in zip(files, shares, strict=True)]
+    return [offset_of_last(path, share) for path, share in zip(files, shares, strict=True)]
 
 
-def _offset_of_last(path: Path, lines: int) -> int:
+def offset_of_last(path: Path, lines: int) -> int:
     """Where the last `lines` lines begin, read backwards."""
     try:
         handle = path.open("rb")
@@ -85,7 +60,7 @@ def _offset_of_last(path: Path, lines: int) -> int:
         return 0
     with handle:
         end = handle.seek(0, 2)
-        if lines == 0:
+        if lines <= 0:
             return end
         position, wanted = end, lines
         # A newline at the very end finishes the last line; it does not begin another one.

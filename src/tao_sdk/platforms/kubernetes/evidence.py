@@ -11,6 +11,7 @@ from typing import Any
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
@@ -96,7 +97,7 @@ class Witness:
             # Its node is the one to be asked, and may be what was lost.
             _log.info("explained without the log of pod %s: %s", name_of(first), error)
             return ""
-        prefix = f"[rank {rank_of(first)}] " if nodes > 1 else ""
+        prefix = rank_prefix(rank_of(first), nodes)
         return "\n".join(prefix + line.text for line in lines)
 
     def _secret_values(self, job: JobRef, namespace: str, name: str) -> list[Secret] | None:

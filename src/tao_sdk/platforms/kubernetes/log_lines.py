@@ -13,6 +13,7 @@ import re
 from typing import NamedTuple
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.common.log_lines import whole_characters
 
 _SECOND = 19
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
@@ -101,9 +102,9 @@ class TimedLines:
         *whole, self._held = (self._held + piece).split(b"\n")
         found = [self._take(data, whole=True) for data in whole]
         while len(self._held) >= self._limit:
-            end = _boundary(self._held, self._limit)
-            found.append(self._take(self._held[:end], whole=False))
-            self._held = self._held[end:]
+            part = whole_characters(self._held[: self._limit])
+            found.append(self._take(part, whole=False))
+            self._held = self._held[len(part) :]
         return [line for line in found if line is not None]
 
     def flush(self) -> list[TimedLine]:
@@ -142,11 +143,3 @@ class TimedLines:
             self._skip -= 1
             return False
         return True
-
-
-def _boundary(data: bytes, end: int) -> int:
-    """The last place before `end` where no character is cut in two."""
-    for place in range(end, max(0, end - 4), -1):
-        if place == len(data) or data[place] & 0xC0 != 0x80:
-            return place
-    return end

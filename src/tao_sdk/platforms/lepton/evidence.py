@@ -10,6 +10,7 @@ from typing import Any
 
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
@@ -107,7 +108,7 @@ class Witness:
             if rank not in named:
                 return ""
             worker = Worker(naming.id_of(named[rank]), rank)
-        prefix = f"[rank {rank}] " if nodes > 1 else ""
+        prefix = rank_prefix(rank, nodes)
         lines = self._logs.last_lines(job, worker, _LINES)
         return "\n".join(prefix + line.text for line in lines)
 

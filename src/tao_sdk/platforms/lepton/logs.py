@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tao_sdk.platforms.backend import JobRef, LogChunk, LogLine
+from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
 from tao_sdk.platforms.lepton.history import History, rank_in
@@ -238,7 +239,7 @@ class LogReader:
         return told
 
     def _prefix(self, job: JobRef, rank: int) -> str:
-        return f"[rank {rank}] " if int(job.native["nodes"]) > 1 else ""
+        return rank_prefix(rank, int(job.native["nodes"]))
 
     def _fetch_tail(self, job: JobRef, workers: Sequence[Worker], tail: int) -> _Ahead:
         """The last lines of all workers together; the cursor is behind everything there was."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.common.log_lines import lines_of
 from tao_sdk.platforms.remote.framing import Section
-from tao_sdk.platforms.remote.log_lines import lines_of
 
 _STREAM = re.compile(r"[0-9_]+(?:\.batch)?\.(?:out|err)")
 _LABEL = re.compile(rb"^ *(\d+): ", re.MULTILINE)

@@ -16,7 +16,7 @@ def lines_of(data: bytes, start: int, size: int, *, flush: bool) -> Iterator[tup
         if not newline and _goes_on(data, rest, position, size, flush=flush):
             return
         if not newline and position + len(rest) < size:
-            line = _whole_characters(rest)
+            line = whole_characters(rest)
         position += len(line) + len(newline)
         yield line, position
         rest = after
@@ -29,7 +29,7 @@ def _goes_on(data: bytes, rest: bytes, position: int, size: int, *, flush: bool)
     return not flush
 
 
-def _whole_characters(part: bytes) -> bytes:
+def whole_characters(part: bytes) -> bytes:
     """A part of a line, less a character at its end that was cut in two."""
     for length in range(1, min(4, len(part))):
         if part[-length] >= 0xC0:
@@ -38,3 +38,8 @@ def _whole_characters(part: bytes) -> bytes:
         if part[-length] < 0x80:
             break
     return part
+
+
+def rank_prefix(rank: int, nodes: int) -> str:
+    """What begins a line of a job of several nodes."""
+    return f"[rank {rank}] " if nodes > 1 else ""
