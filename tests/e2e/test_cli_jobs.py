@@ -27,7 +27,7 @@ def test_a_job_goes_by_id_prefix_dash_and_address(cli: Cli) -> None:
     job = cli.submit("--", "true")
     cli("wait", job)
     address = cli.documents("status", job)[0]["jobs"][0]["uri"]  # type: ignore[index]  # JSON, of whatever shape
-    assert address == f"tao://local/{job}"
+    assert address == f"tao://local/{job}?state={cli.folder}/state/jobs.db"
     for reference in (job, job[:4], "-", address):
         assert job in cli("status", reference)
 
@@ -36,7 +36,7 @@ def test_an_address_leads_to_its_store_from_anywhere(cli: Cli) -> None:
     state = ["--state", "elsewhere.json"]
     cli(*state, "run", "--no-watch", "--gpus", "0", "--", "echo", "hello")
     address = cli.documents(*state, "status", "-")[0]["jobs"][0]["uri"]  # type: ignore[index]  # JSON, of whatever shape
-    assert address.endswith(f"?state={cli.folder}/elsewhere.json")
+    assert address.endswith(f"?state={cli.folder}/elsewhere.tao.db")
     assert cli("logs", address) == "hello\n"
     assert (cli.folder / "elsewhere.tao.db").exists()
     cli("logs", address.partition("?")[0], code=125)
@@ -145,7 +145,7 @@ def test_status_tells_state_cause_and_suggestion(cli: Cli) -> None:
     assert "[ERR_PROGRAM]" in facts["cause"]
     assert facts["evidence"] == "out of cheese"
     assert "suggestion" in facts
-    assert facts["address"] == f"tao://local/{job}"
+    assert facts["address"] == f"tao://local/{job}?state={cli.folder}/state/jobs.db"
 
 
 @pytest.mark.seed("000.18")

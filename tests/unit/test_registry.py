@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tao_sdk
 from tao_sdk import platforms
-from tao_sdk.errors import JobNotFoundError, PlatformError, ValidationError
+from tao_sdk.errors import JobNotFoundError, PlatformError, UnsupportedError, ValidationError
+from tao_sdk.job_store import JobStore
 from tao_sdk.platforms import registry
+from tao_sdk.platforms.docker import DockerSDK
 
 
 def test_by_name() -> None:
@@ -51,6 +58,84 @@ def test_platforms_of_other_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "other" in platforms.names()
     assert platforms.get("other").platform == "other"
+
+
+ATTACH = """
+import sys, tao_sdk
+job = tao_sdk.attach(sys.argv[1])
+print(job.wait(timeout=60).status, job.id, job.uri == sys.argv[1])
+"""
+
+
+def attached(uri: str, **environment: str) -> list[str]:
+    """What another process finds at an address, with none of our settings."""
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    found = subprocess.run(
+        [sys.executable, "-c", ATTACH, uri],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**inherited, **environment},
+    )
+    return found.stdout.split()
+
+
+@pytest.mark.parametrize("way", ["store", "state_file", "setting", "default"])
+def test_an_address_leads_to_its_store_from_any_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    home = str(tmp_path / "home")
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.delenv("TAO_SDK_STATE_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    keywords: dict[str, Any] = {"work_dir": tmp_path / "work"}
+    if way == "store":
+        keywords["store"] = JobStore("odd name.sqlite")
+    elif way == "state_file":
+        keywords["state_file"] = "runs/a.json"
+    elif way == "setting":
+        monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    with tao_sdk.LocalSDK(**keywords) as sdk:
+        job = sdk.create_job(command="true", gpu_count=0)
+        monkeypatch.chdir("/")
+        uri, job_id = job.uri, job.id
+        assert ("?state=" in uri) == (way != "default")
+        assert attached(uri, HOME=home) == ["Complete", job_id, "True"]
+
+
+def test_a_job_of_a_store_in_memory_has_no_address(tmp_path: Path) -> None:
+    with tao_sdk.LocalSDK(store=JobStore(":memory:"), work_dir=tmp_path) as sdk:
+        job = sdk.create_job(command="true", gpu_count=0)
+        with pytest.raises(UnsupportedError, match="in memory has no address: give state_file="):
+            _ = job.uri
+        job.wait(timeout=60)
+
+
+@pytest.mark.parametrize("name", ["odd.sqlite", ":memory:"])
+def test_the_monitor_of_a_given_store_leaves_the_default_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    seen = threading.Event()
+    with tao_sdk.LocalSDK(0.05, store=JobStore(name), work_dir=tmp_path / "work") as sdk:
+        hooks = {"on_complete": lambda _: seen.set()}
+        sdk.create_job(command="true", gpu_count=0, hooks=hooks)
+        assert seen.wait(60)
+        assert Path(sdk.store.session_file).is_file()
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / ":memory:").exists()
+
+
+def test_a_docker_sdk_with_a_store_in_memory_makes_no_folder_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    with DockerSDK(store=JobStore(":memory:"), docker_host="unix:///nowhere") as sdk:
+        assert sdk.backend is not None
+        assert sdk.list_jobs() == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_address_of_a_job_that_is_not_there(tmp_path: Path) -> None:

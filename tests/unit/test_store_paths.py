@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tao_sdk.errors import StoreError, ValidationError
+from tao_sdk.errors import StoreError, UnsupportedError, ValidationError
 from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
 
 
@@ -108,11 +109,88 @@ def test_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         ("runs/a.db", "runs/a.tao.db"),
         ("runs/a", "runs/a.tao.db"),
         ("/x/a.b.json", "/x/a.b.tao.db"),
-        ("runs/a.tao.db", "runs/a.tao.db"),
     ],
 )
 def test_explicit_file_is_kept_and_the_store_stands_beside_it(given: str, database: str) -> None:
     assert resolve_sdk_state_paths(given) == (given, database)
+
+
+def test_the_session_file_never_is_the_store_itself(tmp_path: Path) -> None:
+    """The monitor writes its session file, which would replace the database."""
+    assert resolve_sdk_state_paths("runs/a.tao.db") == ("runs/a.json", "runs/a.tao.db")
+    for name in ("any.sqlite", "plain.db", "none"):
+        path = str(tmp_path / name)
+        JobStore(path).list_jobs()
+        assert resolve_sdk_state_paths(path) == (f"{path}.json", path)
+
+
+def test_a_store_of_a_state_folder_is_named_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    with JobStore() as store:
+        store.create_job("a", "", "", "")
+        path = store.path
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "another"))
+    session = str(tmp_path / "state" / "tao_session_state.json")
+    assert resolve_sdk_state_paths(path) == (session, path)
+    assert JobStore.for_state_file(path).get_job("a") is not None
+
+
+def test_a_database_of_another_program_stands_for_a_session(tmp_path: Path) -> None:
+    given = tmp_path / "a.db"
+    with sqlite3.connect(given) as connection:
+        connection.execute("CREATE TABLE jobs (job_id TEXT)")
+    connection.close()
+    assert resolve_sdk_state_paths(given) == (str(given), str(tmp_path / "a.tao.db"))
+
+
+class TestAddress:
+    @pytest.fixture(autouse=True)
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("TAO_SDK_STATE_DIR", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    def test_the_default_store_needs_none(self) -> None:
+        assert JobStore().address == ""
+        assert JobStore.for_state_file().address == ""
+
+    def test_any_other_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert JobStore(tmp_path / "x.db").address == str(tmp_path / "x.db")
+        of_file = JobStore.for_state_file(tmp_path / "a.json")
+        assert of_file.address == str(tmp_path / "a.tao.db")
+        monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+        assert JobStore().address == str(tmp_path / "state" / "jobs.db")
+
+    def test_the_default_one_by_another_way(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "home" / ".tao_sdk"))
+        assert JobStore().address == ""
+
+    def test_a_store_in_memory_has_none(self) -> None:
+        with pytest.raises(UnsupportedError, match="in memory"):
+            _ = JobStore(":memory:").address
+
+
+class TestFolder:
+    """Where platforms keep files of their jobs."""
+
+    def test_beside_the_database(self, tmp_path: Path) -> None:
+        assert JobStore(tmp_path / "a.tao.db").folder("docker") == tmp_path / "a.tao.docker"
+        assert list(tmp_path.iterdir()) == []
+
+    def test_of_a_store_in_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`./:memory:.docker` used to be made."""
+        monkeypatch.chdir(tmp_path)
+        store = JobStore(":memory:")
+        folder = store.folder("docker")
+        folder.mkdir()
+        assert mode_of(folder.parent) == 0o700
+        assert store.folder("brev").parent == folder.parent
+        store.close()
+        assert not folder.parent.exists()
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("given", ["", "folder/"])

@@ -70,8 +70,7 @@ class FoundJob:
 
     @property
     def uri(self) -> str:
-        state = "" if self.place.state_file is None else str(self.place.state_file)
-        return str(JobUri(self.platform, self.job_id, state))
+        return str(JobUri(self.platform, self.job_id, self.place.store.address))
 
     @property
     def seconds(self) -> float | None:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.errors import StoreError, ValidationError
+from tao_sdk.errors import StoreError, UnsupportedError, ValidationError
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+MEMORY = ":memory:"
 
 _DEFAULT_STORE = "jobs.db"
 _STORE_SUFFIX = ".tao.db"
-# What a caller's `state_file` may end in; the first that fits is dropped. Naming the store's own
-# file is accepted, so that a path which we printed can be given back to us.
-_DROPPED_SUFFIXES = (_STORE_SUFFIX, ".json", ".db")
+# What a caller's `state_file` may end in, beside the store's own suffix.
+_DROPPED_SUFFIXES = (".json", ".db")
 
 
 class ForeignFolderError(StoreError, PermissionError):
@@ -40,7 +40,7 @@ def resolve_sdk_state_paths(state_file: str | os.PathLike[str] | None = None) ->
 
     Without one, both lie in `$TAO_SDK_STATE_DIR` (default `~/.tao_sdk`), which is created and
     made private. A given path is kept as it is, and the database stands beside it:
-    `runs/a.json` -> `runs/a.tao.db`.
+    `runs/a.json` -> `runs/a.tao.db`. The path of a database of ours stands for itself.
     """
     paths = state_paths(state_file)
     if paths.folder_is_ours:
@@ -51,22 +51,52 @@ def resolve_sdk_state_paths(state_file: str | os.PathLike[str] | None = None) ->
 def state_paths(state_file: str | os.PathLike[str] | None = None) -> StatePaths:
     """Like `resolve_sdk_state_paths`, but touches nothing."""
     if state_file is None:
-        folder = _default_folder()
-        return StatePaths(
-            json=str(folder / "tao_session_state.json"),
-            database=str(folder / _DEFAULT_STORE),
-            reference=str(folder / "tao_session_state.db"),
-            folder_is_ours=True,
-        )
+        return _paths_in(_default_folder(), ours=True)
     given = os.fspath(state_file)
     if Path(given).name == _DEFAULT_STORE and Path(given).absolute() == _default_store():
         return state_paths()
     if not given or given.endswith(os.sep):
         raise ValidationError(f"state_file={given!r} names no file: give a path such as 'run.json'")
+    if given.endswith(_STORE_SUFFIX):
+        stem = given.removesuffix(_STORE_SUFFIX)
+        return StatePaths(stem + ".json", given, stem + ".db", folder_is_ours=False)
+    if _is_a_store(given):
+        if Path(given).name == _DEFAULT_STORE:
+            return _paths_in(Path(given).parent, ours=False)
+        return StatePaths(given + ".json", given, "", folder_is_ours=False)
     stem = next(
         (given.removesuffix(end) for end in _DROPPED_SUFFIXES if given.endswith(end)), given
     )
     return StatePaths(given, stem + _STORE_SUFFIX, stem + ".db", folder_is_ours=False)
+
+
+def _paths_in(folder: Path, *, ours: bool) -> StatePaths:
+    """The files of a state folder."""
+    return StatePaths(
+        json=str(folder / "tao_session_state.json"),
+        database=str(folder / _DEFAULT_STORE),
+        reference=str(folder / "tao_session_state.db"),
+        folder_is_ours=ours,
+    )
+
+
+def _is_a_store(given: str) -> bool:
+    if given.endswith(".json") or not Path(given).is_file():
+        return False
+    from tao_sdk.job_store.store_file import is_ours  # SQLite is not needed to name a new store
+
+    return is_ours(Path(given))
+
+
+def address_of(store: str) -> str:
+    """The path of a store as a job's address has it: "" where any process looks by default."""
+    if store == MEMORY:
+        raise UnsupportedError(
+            "a store in memory has no address: give state_file= (or a JobStore with a path), so "
+            "that other processes find its jobs"
+        )
+    default = Path(settings.SETTINGS["TAO_SDK_STATE_DIR"].default).expanduser() / _DEFAULT_STORE
+    return "" if store == str(default.resolve()) else store
 
 
 def _default_store() -> Path:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tao_sdk.errors import ForeignStoreError
 from tao_sdk.job_store.database import Database
 from tao_sdk.job_store.leases import Leases
 from tao_sdk.job_store.lineage import Lineage
 from tao_sdk.job_store.observations import Observations
-from tao_sdk.job_store.paths import state_paths
+from tao_sdk.job_store.paths import MEMORY, address_of, state_paths
 from tao_sdk.job_store.records import Records
 from tao_sdk.job_store.reference import References, log
 from tao_sdk.job_store.retention import Retention
 from tao_sdk.job_store.submissions import Submissions
 
-_MEMORY = ":memory:"
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 
 class JobStore(Records, Submissions, Observations, Retention, Lineage, References, Leases):
@@ -29,8 +31,9 @@ class JobStore(Records, Submissions, Observations, Retention, Lineage, Reference
 
     def __init__(self, db_path: str | os.PathLike[str] | None = None) -> None:
         given = state_paths().database if db_path is None else os.fspath(db_path)
-        path = None if given == _MEMORY else Path(given)
+        path = None if given == MEMORY else Path(given)
         super().__init__(Database(path, private_folder=db_path is None))
+        self._scratch: TemporaryDirectory[str] | None = None
 
     @classmethod
     def for_state_file(cls, state_file: str | os.PathLike[str] | None = None) -> JobStore:
@@ -50,7 +53,32 @@ class JobStore(Records, Submissions, Observations, Retention, Lineage, Reference
     @property
     def path(self) -> str:
         """The database file, or ":memory:"."""
-        return _MEMORY if self._database.path is None else str(self._database.path)
+        return MEMORY if self._database.path is None else str(self._database.path)
+
+    @property
+    def address(self) -> str:
+        """The store in the address of a job; "" for the one that every process finds by default."""
+        return address_of(self.path)
+
+    def folder(self, name: str) -> Path:
+        """Where a platform keeps files that belong to jobs of this store; not created here.
+
+        It stands beside the database. That of a store in memory is private and ends with the store.
+        """
+        if self._database.path is not None:
+            return self._database.path.with_name(f"{self._database.path.stem}.{name}")
+        if self._scratch is None:
+            import tempfile  # few stores are in memory
+
+            self._scratch = tempfile.TemporaryDirectory(prefix="tao-sdk-")
+        return Path(self._scratch.name) / name
+
+    @property
+    def session_file(self) -> str:
+        """Where a monitor of this store writes which jobs it watches."""
+        if self._database.path is None:
+            return str(self.folder("tao_session_state.json"))
+        return state_paths(self.path).json
 
     @property
     def mode(self) -> str:
@@ -60,6 +88,8 @@ class JobStore(Records, Submissions, Observations, Retention, Lineage, Reference
     def close(self) -> None:
         """Let go of the file. The store cannot be used afterwards."""
         self._database.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def __enter__(self) -> JobStore:
         return self

@@ -61,7 +61,7 @@ def read_header(path: Path) -> Header | None:
             f"{path} is not a job store (nor any SQLite database): choose another state file, or "
             "move it away; nothing was changed"
         )
-    if int.from_bytes(head[68:72], "big") != schema.APPLICATION_ID:
+    if _application_id(head) != schema.APPLICATION_ID:
         raise ForeignStoreError(
             f"{path} is a SQLite database of another program: choose another state file. (To take "
             "over the jobs of NVIDIA's SDK, use merge_legacy_database.) Nothing was changed"
@@ -72,6 +72,16 @@ def read_header(path: Path) -> Header | None:
     if mode is None:
         raise damaged(path, "its header names an unknown file format")
     return Header(mode, version)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the file is a store of this SDK, of any version."""
+    head = _read_head(path)
+    return head.startswith(_MAGIC) and _application_id(head) == schema.APPLICATION_ID
+
+
+def _application_id(head: bytes) -> int:
+    return int.from_bytes(head[68:72], "big")
 
 
 # SQLite's locks are POSIX locks: closing any descriptor of a file drops all locks that the process

@@ -126,7 +126,10 @@ class PlatformSDK(ABC):
         """The watch loop that calls hooks; started by the first job that has any."""
         from tao_sdk.monitor import JobMonitor
 
-        json_path, _ = resolve_sdk_state_paths(self._state_file)
+        if self._given_store is not None:
+            json_path = self._given_store.session_file
+        else:
+            json_path, _ = resolve_sdk_state_paths(self._state_file)
         return JobMonitor(
             poll_interval=self.poll_interval,
             epoch_milestone_interval=self.epoch_milestone_interval,
@@ -137,7 +140,7 @@ class PlatformSDK(ABC):
     @property
     def state_uri_path(self) -> str:
         """The store as a job's address names it; "" for the default one."""
-        return "" if self._state_file is None else str(Path(self._state_file).absolute())
+        return self.store.address
 
     def close(self) -> None:
         """Stop watching and close the store. Jobs go on."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_states import JobState
-from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.brev.ledger import IN_USE
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
 from tao_sdk.platforms.sdk import PlatformSDK
@@ -123,11 +122,8 @@ class BrevSDK(PlatformSDK):
 
     def _make_backend(self) -> BrevBackend:
         from tao_sdk.platforms.brev.backend import BrevBackend
-        from tao_sdk.platforms.brev.ledger import folder_beside
 
-        _, database = resolve_sdk_state_paths(self._state_file)
-        path = self._given_store.path if self._given_store else database
-        return BrevBackend(folder_beside(path), self._on_progress)
+        return BrevBackend(self.store.folder("brev"), self._on_progress)
 
 
 def _log_progress(progress: InstanceProgress) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from tao_sdk.job_store import JobStore, resolve_sdk_state_paths
+from tao_sdk.job_store import JobStore
 from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.endpoint import resolve
 from tao_sdk.platforms.docker.images import PullProgress
@@ -44,11 +44,7 @@ class DockerSDK(PlatformSDK):
         self._on_pull = on_pull or _log_progress
 
     def _make_backend(self) -> DockerBackend:
-        _, database = resolve_sdk_state_paths(self._state_file)
-        path = Path(self._given_store.path if self._given_store else database)
-        return DockerBackend(
-            resolve(self._docker_host), path.parent / f"{path.stem}.docker", self._on_pull
-        )
+        return DockerBackend(resolve(self._docker_host), self.store.folder("docker"), self._on_pull)
 
 
 def _log_progress(progress: PullProgress) -> None:

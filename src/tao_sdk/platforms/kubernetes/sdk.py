@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.sdk import PlatformSDK
 
@@ -49,8 +48,4 @@ class KubernetesSDK(PlatformSDK):
         from tao_sdk.platforms.kubernetes.access import ClusterAccess
         from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
 
-        _, database = resolve_sdk_state_paths(self._state_file)
-        path = Path(self._given_store.path if self._given_store else database)
-        return KubernetesBackend(
-            ClusterAccess.find(self._context), path.parent / f"{path.stem}.kubernetes"
-        )
+        return KubernetesBackend(ClusterAccess.find(self._context), self.store.folder("kubernetes"))

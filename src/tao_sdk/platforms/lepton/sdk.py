@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tao_sdk.job_store import resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Plan
 from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.request import Command
@@ -79,6 +78,4 @@ class LeptonSDK(PlatformSDK):
         from tao_sdk.platforms.lepton.access import WorkspaceAccess
         from tao_sdk.platforms.lepton.backend import LeptonBackend
 
-        _, database = resolve_sdk_state_paths(self._state_file)
-        path = Path(self._given_store.path if self._given_store else database)
-        return LeptonBackend(WorkspaceAccess.find(), path.parent / f"{path.stem}.lepton")
+        return LeptonBackend(WorkspaceAccess.find(), self.store.folder("lepton"))
