@@ -397,6 +397,18 @@ class TestGpus:
         assert sdk.wait_all([second.id, third.id], timeout=LONG)
         assert {sdk.get_job_status(j.id).status for j in (second, third)} == {"Complete"}
 
+    @pytest.mark.parametrize(
+        ("options", "shown"),
+        [({}, "when_busy=wait"), ({"when_busy": "refuse"}, "when_busy=refuse")],
+    )
+    def test_the_plan_says_what_happens_when_all_gpus_are_taken(
+        self, sdk: LocalSDK, options: dict[str, str], shown: str
+    ) -> None:
+        assert (
+            f"gpus 1 per node, {shown}, leased from" in sdk.plan(command="true", **options).render()
+        )
+        assert "when_busy" not in sdk.plan(command="true", gpu_count=0).render()
+
     def test_cancel_of_a_waiting_job(self, sdk: LocalSDK) -> None:
         holder = sdk.create_job(command="sleep 600", gpu_count=4)
         eventually(running(sdk, holder))

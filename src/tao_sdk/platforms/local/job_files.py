@@ -78,6 +78,11 @@ class LocalJob(NamedTuple):
     root_name: str = ""
     """The content of its root's marker at that time; "" if unknown."""
 
+    @property
+    def log_files(self) -> list[Path]:
+        """One per rank."""
+        return [self.folder.log(rank, self.nodes) for rank in range(self.nodes)]
+
 
 def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The file's content; None without a file."""

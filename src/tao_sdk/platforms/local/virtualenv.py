@@ -14,6 +14,7 @@ from tao_sdk.job_store.paths import state_paths
 from tao_sdk.platforms.backend import JobIdentity, Plan
 from tao_sdk.platforms.local.backend import LocalBackend
 from tao_sdk.platforms.local.orders import StagedFiles
+from tao_sdk.platforms.local.plan import plan_argv
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
 from tao_sdk.spec_files import dump_spec
@@ -137,8 +138,15 @@ class VirtualEnvSDK(LocalSDK):
             keywords={"workspace_id": self.default_workspace, "specs": specs, **options},
             platform=self.platform,
         )
-        return self.backend.plan_argv(
-            request, identity, argv, StagedFiles(files, folders), results_root, _environment(python)
+        return plan_argv(
+            self.platform,
+            self.work_dir,
+            request,
+            identity,
+            argv,
+            StagedFiles(files, folders),
+            results_root,
+            _environment(python),
         )
 
     def list_results(self, job_id: str) -> list[str]:

@@ -1,0 +1,52 @@
+"""What explains the end of a local job."""
+
+from __future__ import annotations
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.failures import Evidence, ReplicaEvidence
+from tao_sdk.job_states import JobState
+from tao_sdk.platforms.common import log_files
+from tao_sdk.platforms.evidence import RawEvidence
+from tao_sdk.platforms.local.job_files import LocalJob
+from tao_sdk.platforms.local.observe import reaching
+from tao_sdk.platforms.local.status import Snapshot, interpret
+
+_LOG_LINES = 200
+_LOG_BYTES = 256 * 1024
+
+
+def evidence_of(job: LocalJob, seen: Snapshot) -> RawEvidence:
+    """The facts about one ended job."""
+    if seen.unreachable:
+        raise BackendUnreachableError(seen.unreachable)
+    observation = interpret(seen)
+    state = seen.state or {}
+    with reaching(job.folder.root):
+        log_tail = _log_tail(job)
+    return RawEvidence(
+        Evidence(
+            exit_code=observation.exit_code,
+            reason="" if observation.exit_code is not None else observation.message,
+            log_tail=log_tail,
+            replicas=tuple(
+                ReplicaEvidence(
+                    rank=rank["rank"], exit_code=rank["exit_code"], ended_at=rank["ended_at"]
+                )
+                for rank in state.get("ranks", ())
+            ),
+            killed_from_outside=observation.state is JobState.ERROR
+            and observation.exit_code is None
+            and "outcome" not in state,
+        )
+    )
+
+
+def _log_tail(job: LocalJob) -> str:
+    kept = job.folder.evidence
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
+    # Its supervisor, which knew what to hide in the log, was killed.
+    chunk = log_files.read_chunk(
+        job.log_files, cursor="", tail=_LOG_LINES, limit=_LOG_BYTES, flush=True
+    )
+    return "\n".join(line.text for line in chunk.lines)
