@@ -189,7 +189,7 @@ def _pretend(sdk: DockerSDK, count: int) -> list[str]:
         labels = {"tao-toolkit": "true", "tao-sdk-job-id": job_id}
         body = {"Image": IMAGE, "Cmd": ["true"], "Labels": labels}
         body["HostConfig"] = {"NetworkMode": "none"}  # type: ignore[assignment]  # JSON, of whatever shape
-        transport.post("/containers/create", body, name=f"tao-job-{job_id}")
+        transport.api.create(body, f"tao-job-{job_id}")
     new = [NewJob(job_id, "net", "train", "", "docker", "token", "owner") for job_id in ids]
     sdk.store.begin_submissions(new)
     sdk.store.confirm_submissions(

@@ -89,7 +89,7 @@ class DockerLab(ContainerLab[DockerSDK]):
 
     def submission_steps(self) -> dict[str, str]:
         arm = (
-            f"{DIE}from tao_sdk.platforms.docker.launch import Launcher\n"
+            f"{DIE}from tao_sdk.platforms.docker.containers import Launcher\n"
             "real = {'create': Launcher.create, 'start': Launcher.start}\n"
         )
         after = "Launcher.{0} = lambda *a: (real['{0}'](*a), die())[0]"

@@ -13,7 +13,7 @@ from launches import Broken, Launch, assert_names_it, assert_passes, broken, iso
 from lab.docker import Engine, private_engine
 from lab.docker.images import BASH, NO_SHELL, NVIDIA_SMI_H100, SMOKE, busybox_root, load
 from lab.docker.ssh_server import SshServer
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker.client import DockerClient
 
 COSMOS = "registry.example/cosmos-rl:1"
 
@@ -151,7 +151,7 @@ def _without_runtime(launch: DockerLaunch) -> None:
     """As the daemon of a machine without the toolkit tells about itself."""
     told = json.loads(launch.engine.docker("info", "--format", "{{json .}}"))
     told["Runtimes"] = {"runc": {"path": "runc"}}
-    launch.monkeypatch.setattr(DockerTransport, "info", told, raising=False)
+    launch.monkeypatch.setattr(DockerClient, "info", told, raising=False)
 
 
 def _lacking(launch: DockerLaunch) -> None:

@@ -25,8 +25,8 @@ from tao_sdk.preflight.paths import mounted, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 
 if TYPE_CHECKING:
+    from tao_sdk.platforms.docker.client import DockerClient
     from tao_sdk.platforms.docker.endpoint import Endpoint
-    from tao_sdk.platforms.docker.transport import DockerTransport
 
 _VOLUME = "docker-volume"
 _PACKAGES = ("docker", "urllib3")
@@ -104,11 +104,11 @@ class _Daemon:
     """One daemon, looked at from several threads."""
 
     def __init__(self, request: PreflightRequest, endpoint: Endpoint) -> None:
-        from tao_sdk.platforms.docker.transport import DockerTransport
+        from tao_sdk.platforms.docker.client import DockerClient
 
         self._request = request
         self._local = endpoint.local
-        self._transport: DockerTransport = DockerTransport(endpoint)
+        self._transport: DockerClient = DockerClient(endpoint)
 
     def path_checks(self, label: str) -> Iterator[Check]:
         """Findings about one path of the daemon's host."""
@@ -204,8 +204,8 @@ class _Daemon:
     def _smoke(self, info: Mapping[str, Any]) -> Smoked:
         """Does a container see the GPUs?"""
         from tao_sdk.platforms.docker import gpus as docker_gpus
+        from tao_sdk.platforms.docker.client import DaemonError
         from tao_sdk.platforms.docker.host import DockerHost
-        from tao_sdk.platforms.docker.transport import DaemonError
 
         image = self._smoke_image()
         if isinstance(image, Check):
@@ -259,7 +259,7 @@ class _Daemon:
         for image in filter(None, named):
             if is_present(self._transport, image):
                 return image
-        present = self._transport.get("/images/json")
+        present = self._transport.api.images()
         return str(present[0]["Id"]) if present else ""
 
     def _leased(self, gpus: list[GpuFacts]) -> set[str]:
@@ -268,10 +268,10 @@ class _Daemon:
 
         from tao_sdk.platforms.docker.config import LABEL
         from tao_sdk.platforms.docker.gpus import keys_given
-        from tao_sdk.platforms.docker.states import LIVE_STATES
+        from tao_sdk.platforms.docker.status import LIVE_STATES
         from tao_sdk.platforms.gpus.leases import look_for_free
 
-        listed = self._transport.get("/containers/json", filters={"label": [LABEL]})
+        listed = self._transport.api.containers(filters={"label": [LABEL]})
         taken = {
             key
             for container in listed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tao_sdk.platforms.docker import placeholders
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.host import locate
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.preflight import json_records
 from tao_sdk.preflight.checks import Check
 from tao_sdk.preflight.data import FILE, FOLDER, MISSING, Look, data_checks, wanted_fields
@@ -17,7 +17,7 @@ _VOLUME = "docker-volume://"
 
 
 def remote_checks(
-    transport: DockerTransport, request: PreflightRequest, label: str, image: str
+    transport: DockerClient, request: PreflightRequest, label: str, image: str
 ) -> Iterator[Check]:
     """Findings about one path; `image` is one that the host has."""
     address = request.paths[label]
@@ -37,7 +37,7 @@ def remote_checks(
 
 
 def _look(
-    transport: DockerTransport,
+    transport: DockerClient,
     request: PreflightRequest,
     label: str,
     image: str,

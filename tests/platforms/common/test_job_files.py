@@ -12,7 +12,7 @@ import pytest
 
 from tao_sdk.platforms.brev.states import End
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles, OutcomeFiles
-from tao_sdk.platforms.docker.states import Outcome
+from tao_sdk.platforms.docker.status import Outcome
 
 ENDED = Outcome(3, "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:05+00:00", log_tail="bye")
 

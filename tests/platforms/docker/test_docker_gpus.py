@@ -138,7 +138,7 @@ class TestLeases:
         """Killed between the lease and the container: the lease is worth nothing after a while."""
         child = lab.start_python(
             "import json, os, signal, sys\n"
-            "from tao_sdk.platforms.docker.launch import Launcher\n"
+            "from tao_sdk.platforms.docker.containers import Launcher\n"
             "Launcher.create = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
             "sdk.create_job(**json.loads(sys.argv[1]))",
             json.dumps(gpu_job(lab, "true", gpu_count=2)),
@@ -155,8 +155,8 @@ class TestLeases:
     def test_an_abandoned_lease_expires(
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tao_sdk.platforms.docker.leases.TENTATIVE_SECONDS", 0.1)
-        monkeypatch.setattr("tao_sdk.platforms.docker.leases._PATIENCE_SECONDS", 30)
+        monkeypatch.setattr("tao_sdk.platforms.docker.gpu_leases.TENTATIVE_SECONDS", 0.1)
+        monkeypatch.setattr("tao_sdk.platforms.docker.gpu_leases._PATIENCE_SECONDS", 30)
         gpu = lab.gpus.split(",")[0]
         labels = ["tao-toolkit=true", f"tao-sdk-gpu-lease=pretended-{gpu}", "tao-sdk-job-id=gone"]
         flags = [f"--label={label}" for label in labels]

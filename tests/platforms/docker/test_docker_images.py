@@ -17,8 +17,8 @@ from docker_lab import DockerLab
 
 from tao_sdk.errors import CredentialError, StoreError, SubmissionRejectedError
 from tao_sdk.platforms.docker import DockerSDK, images
+from tao_sdk.platforms.docker.client import DockerClient
 from tao_sdk.platforms.docker.endpoint import Endpoint
-from tao_sdk.platforms.docker.transport import DockerTransport
 
 LONG = 90
 
@@ -151,7 +151,7 @@ def test_an_interrupted_pull_ends_the_others(
     begun, go_on = threading.Barrier(2), threading.Event()
     told: list[str] = []
 
-    def ensure(_: DockerTransport, image: str, __: str, listener: images.Listener) -> None:
+    def ensure(_: DockerClient, image: str, __: str, listener: images.Listener) -> None:
         begun.wait(LONG)
         if image == "interrupted":
             go_on.set()
@@ -185,11 +185,10 @@ class TestCredentials:
     ) -> None:
         """Beside other sections they were found by the first pull of a process only."""
         monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "config"))
-        transport = DockerTransport(Endpoint("unix:///nowhere.sock"))
         other = {"currentContext": "default", "HttpHeaders": {"X-Lab": "1"}}
         for expected in ("one", "one", "two"):
             self.store(auths={"lab.example:5000": self.auth(expected)}, **other)
-            found = images.credentials(transport, "lab.example:5000")
+            found = images.credentials("lab.example:5000")
             assert found is not None
             assert (found["username"], found["password"]) == ("me", expected)
 
@@ -197,7 +196,7 @@ class TestCredentials:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "config"))
-        transport = DockerTransport(Endpoint("unix:///nowhere.sock"))
+        transport = DockerClient(Endpoint("unix:///nowhere.sock"))
         folder = self.store(auths={"lab.example": "nonsense"})
         wanted = ("lab.example/image:1", "always")
         refusals = images.provide(transport, [wanted], lambda _: None)

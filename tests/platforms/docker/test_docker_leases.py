@@ -19,9 +19,9 @@ from lab.docker.images import BUSYBOX
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import lease_holder, leases
-from tao_sdk.platforms.docker.launch import Launcher
-from tao_sdk.platforms.docker.states import Container
+from tao_sdk.platforms.docker import gpu_leases, lease_holder
+from tao_sdk.platforms.docker.containers import Launcher
+from tao_sdk.platforms.docker.status import Container
 from tao_sdk.platforms.gpus.leases import GpuLeases, release
 
 LONG = 120
@@ -123,7 +123,7 @@ class TestSlowStarts:
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As on a remote daemon, where no lock of the machine helps."""
-        monkeypatch.setattr(leases, "TENTATIVE_SECONDS", 2)
+        monkeypatch.setattr(gpu_leases, "TENTATIVE_SECONDS", 2)
         slow, quick = lab.sdk(), lab.sdk()
         for sdk in (slow, quick):
             sdk.backend._leases._local_folder = None  # type: ignore[attr-defined]  # of this backend, not of all
@@ -166,7 +166,8 @@ class TestSlowStarts:
         """By our clock an abandoned lease was made in the future, and would be for ever young."""
         sdk = lab.sdk()
         held = Container("id", "name", "created", "", int(time.time()) + 9999, {})
-        monkeypatch.setattr(leases, "daemon_time", lambda _: held.created_at + timedelta(hours=1))
+        later = held.created_at + timedelta(hours=1)
+        monkeypatch.setattr(sdk.backend.transport, "time", lambda: later)
         assert sdk.backend._leases.age(held) == 3600  # type: ignore[attr-defined]  # of this backend, not of all
 
 
@@ -177,7 +178,7 @@ class TestLocksOfTheMachine:
     ) -> None:
         sdk = lab.sdk()
         sdk.backend.prepare()
-        real, count = leases.take_name, itertools.count(1)
+        real, count = gpu_leases.take_name, itertools.count(1)
 
         def take_name(*arguments: Any) -> str | None:
             if next(count) != failing:
@@ -185,7 +186,7 @@ class TestLocksOfTheMachine:
             with lab.unreachable():
                 return real(*arguments)
 
-        monkeypatch.setattr(leases, "take_name", take_name)
+        monkeypatch.setattr(gpu_leases, "take_name", take_name)
         with pytest.raises(BackendUnreachableError):
             sdk.create_job(**gpu_job(lab, "true", gpu_count=2))
         assert machine_leases().free(keys_of(lab)) == keys_of(lab)
@@ -224,14 +225,12 @@ class TestLocksOfTheMachine:
     def test_held_when_the_client_dies_with_the_start(self, lab: DockerLab) -> None:
         child = lab.start_python(
             "import json, os, signal, sys\n"
-            "from tao_sdk.platforms.docker.transport import DockerTransport\n"
-            "real = DockerTransport.post\n"
-            "def post(self, path, *a, **k):\n"
-            "    done = real(self, path, *a, **k)\n"
-            "    if path.endswith('/start'):\n"
-            "        os.kill(os.getpid(), signal.SIGKILL)\n"
-            "    return done\n"
-            "DockerTransport.post = post\n"
+            "import docker\n"
+            "real = docker.APIClient.start\n"
+            "def start(self, *a, **k):\n"
+            "    real(self, *a, **k)\n"
+            "    os.kill(os.getpid(), signal.SIGKILL)\n"
+            "docker.APIClient.start = start\n"
             "sdk.create_job(**json.loads(sys.argv[1]))",
             json.dumps(gpu_job(lab, "sleep 600")),
         )

@@ -13,8 +13,8 @@ from docker_lab import DockerLab
 
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import DockerSDK, leases, queue
-from tao_sdk.platforms.docker.launch import Launcher
+from tao_sdk.platforms.docker import DockerSDK, gpu_leases, gpu_queue
+from tao_sdk.platforms.docker.containers import Launcher
 from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
@@ -59,6 +59,7 @@ def before_the_start(monkeypatch: pytest.MonkeyPatch, happening: Callable[[], ob
 def cancel_by_another(lab: DockerLab, job: Job) -> None:
     """Another process asks the daemon to cancel, and has not looked at the result yet."""
     sdk = lab.sdk()
+    sdk.store.request_cancel(job.id)
     row = sdk.store.get_job(job.id)
     assert row is not None
     sdk.backend.cancel(job_ref(row))
@@ -147,9 +148,9 @@ class TestCancel:
         # The other process has written down its wish, and not reached the daemon yet.
         before_the_start(
             monkeypatch,
-            lambda: sdk.backend._kept.mark_canceled(waiting.id),  # type: ignore[attr-defined]  # of this backend, not of all
+            lambda: sdk.store.request_cancel(waiting.id),
         )
-        assert waiting.refresh().status == "Pending"
+        waiting.refresh()
         cancel_by_another(lab, waiting)
         assert waiting.wait(timeout=LONG).status == "Canceled"
 
@@ -177,8 +178,10 @@ class TestPowerCuts:
         unconfirm(sdk, waiting)
         after = lab.sdk()
         assert after.get_job_status(waiting.id).status == "Pending"
-        monkeypatch.setattr(queue, "TENTATIVE_SECONDS", 1)  # whoever made its container has died
-        monkeypatch.setattr(leases, "TENTATIVE_SECONDS", 1)
+        monkeypatch.setattr(
+            gpu_queue, "TENTATIVE_SECONDS", 1
+        )  # whoever made its container has died
+        monkeypatch.setattr(gpu_leases, "TENTATIVE_SECONDS", 1)
         assert after.wait(waiting.id, timeout=LONG).status == "Complete"
         assert lab.starts_of(waiting.id) == 1
 

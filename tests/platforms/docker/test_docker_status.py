@@ -127,7 +127,7 @@ class TestContainers:
         assert (name_of(job) in containers(lab)) == (auto_remove == "false")
 
     def test_one_whose_log_is_damaged_is_not_removed(
-        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setenv("DOCKER_AUTO_REMOVE", "true")
         sdk = lab.sdk()
@@ -139,7 +139,7 @@ class TestContainers:
         log.mkdir()
         status = job.wait(timeout=LONG)
         assert status.status == "Error"
-        assert "its container stays" in status.message
+        assert f"{name_of(job)} stays: its log cannot be saved" in caplog.text
         assert name_of(job) in containers(lab)
         assert job.explain()["exit_code"] == 3  # type: ignore[index]  # None would fail here as well
 

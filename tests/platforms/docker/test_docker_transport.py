@@ -22,11 +22,11 @@ from lab.docker.proxy import Proxy
 from lab.docker.ssh_server import ssh_server
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import transport as transport_module
+from tao_sdk.platforms.docker import client as client_module
+from tao_sdk.platforms.docker.client import DockerClient
 from tao_sdk.platforms.docker.endpoint import Endpoint
-from tao_sdk.platforms.docker.events import EventPauses
 from tao_sdk.platforms.docker.ssh import ssh_command
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker.watch import EventBackoff
 from tao_sdk.platforms.ssh_control import control_folder
 
 LONG = 90
@@ -34,13 +34,13 @@ LONG = 90
 ASK_IN_EVERY_PROCESS = """
 import json, os, signal, sys
 from tao_sdk.platforms.docker.endpoint import resolve
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker.client import DockerClient
 
-transport = DockerTransport(resolve(sys.argv[1]))
+client = DockerClient(resolve(sys.argv[1]))
 names = sys.argv[2:]
 
 def is_answered():
-    return all(transport.get(f"/containers/{name}/json")["Name"] == f"/{name}" for name in names)
+    return all(client.api.inspect_container(name)["Name"] == f"/{name}" for name in names)
 
 def fork(gate):
     if child := os.fork():
@@ -118,22 +118,22 @@ class TestFork:
 
 ASK_BESIDE_ONE_THAT_HANGS = """
 import json, os, signal, sys, threading, time
-from tao_sdk.platforms.docker import transport
+from tao_sdk.platforms.docker import client
 from tao_sdk.platforms.docker.endpoint import resolve
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker.client import DockerClient
 
 signal.alarm(60)
-transport.SHORT_SECONDS = 600
+client.SHORT_SECONDS = 600
 hanging, good, go_on = sys.argv[1:]
-bad = DockerTransport(resolve(hanging))
+bad = DockerClient(resolve(hanging))
 threading.Thread(target=lambda: bad.info, daemon=True).start()
 while not os.path.exists(go_on):
     time.sleep(0.01)
-answers = [bool(DockerTransport(resolve(good)).info)]
+answers = [bool(DockerClient(resolve(good)).info)]
 child = os.fork()
 if not child:
     signal.alarm(60)
-    os._exit(0 if DockerTransport(resolve(good)).info else 1)
+    os._exit(0 if DockerClient(resolve(good)).info else 1)
 answers.append(os.waitpid(child, 0)[1] == 0)
 print(json.dumps(answers), flush=True)
 os._exit(0)
@@ -160,7 +160,7 @@ class TestEvents:
         sdk = lab.sdk()
         until = "while [ ! -e /starts/{0} ]; do sleep 0.05; done"
         first, job = sdk.create_jobs([lab.job(until.format(name)) for name in ("first", "end")])
-        with contextlib.closing(EventPauses(sdk.backend.transport, [job.id], 0.25)) as pauses:
+        with contextlib.closing(EventBackoff(sdk.backend.transport, [job.id], 0.25)) as pauses:
             pauses.pause(0.01)
             assert pauses.longest > sdk.backend.poll_seconds, "there is no need to ask often"
             # A daemon answers before it listens to its own events: not when a job has ended since.
@@ -223,16 +223,16 @@ def test_a_look_is_given_up_before_work_is(
     slow_daemon: tuple[str, threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, allowed, _ = slow_daemon
-    transport = DockerTransport(Endpoint(url))
+    client = DockerClient(Endpoint(url))
     allowed.set()
-    transport.get("/info")
+    client.api.info()
     allowed.clear()
-    monkeypatch.setattr(transport_module, "SHORT_SECONDS", 2)
+    monkeypatch.setattr(client_module, "SHORT_SECONDS", 2)
     made: list[object] = []
-    making = threading.Thread(target=lambda: made.append(transport.post("/containers/create", {})))
+    making = threading.Thread(target=lambda: made.append(client.api.create_network("n")))
     making.start()
     with pytest.raises(BackendUnreachableError, match="timed out"):
-        transport.get("/containers/json")
+        client.api.containers()
     assert making.is_alive(), "to make something may take longer"
     allowed.set()
     making.join(LONG)
@@ -257,9 +257,9 @@ class TestSsh:
             monkeypatch.setattr(tempfile, "tempdir", here)
             Path(there, "docker.sock").symlink_to(engine.socket)
             url = f"{server.url()}{quote(there)}/docker.sock"
-            transport = DockerTransport(Endpoint(url))
-            assert transport.get("/version")["Version"]
-            transport.close()
+            client = DockerClient(Endpoint(url))
+            assert client.api.version()["Version"]
+            client.close()
             assert [path.is_socket() for path in control_folder().iterdir()] == [True]
             words = ssh_command(url, str(control_folder()))
             end = [*words[:1], "-O", "exit", *words[1 : words.index("--") + 2]]

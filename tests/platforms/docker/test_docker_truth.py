@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from common_lab import isolate
 from docker_lab import DockerLab
@@ -27,8 +28,8 @@ from tao_sdk.errors import CredentialError
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import config, identity, placeholders
-from tao_sdk.platforms.docker.launch import job_name
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.client import DaemonError
+from tao_sdk.platforms.docker.containers import job_name
 
 LONG = 90
 
@@ -96,11 +97,11 @@ def test_a_cancellation_that_the_daemon_refuses_was_not_heard(
     sdk = lab.sdk()
     job = sdk.create_job(**lab.job("while [ ! -e /starts/go ]; do sleep 0.1; done; exit 9"))
 
-    def refuse(_: DockerTransport, path: str, __: float) -> None:
-        raise DaemonError(500, "cannot stop it", f"POST {path}")
+    def refuse(_: docker.APIClient, container: str, __: int) -> None:
+        raise DaemonError(500, "cannot stop it", f"POST /containers/{container}/stop")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DockerTransport, "post_and_wait", refuse)
+        patched.setattr(docker.APIClient, "stop", refuse)
         assert sdk.cancel_job(job.id) is False
     (lab.starts / "go").touch()
     assert job.wait(timeout=LONG).status == "Error"
@@ -201,7 +202,7 @@ def test_control_values_stay_outside(lab: DockerLab, monkeypatch: pytest.MonkeyP
 def test_the_gpus_of_a_jetson(lab: DockerLab) -> None:
     sdk = lab.sdk()
     transport: Any = sdk.backend.transport
-    transport.info = {**transport.info, "KernelVersion": "5.15.148-tegra"}
+    transport._info = {**transport.info, "KernelVersion": "5.15.148-tegra"}
     gpu = lab.gpus.split(",")[0]
     job = sdk.create_job(**{**lab.job("env"), "gpu_count": 1})
     assert job.wait(timeout=LONG).status == "Complete"

@@ -33,24 +33,26 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
-from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
+from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.common.times import container_time
-from tao_sdk.platforms.docker import config, gpus, images, leftovers, planning, users
-from tao_sdk.platforms.docker.aftermath import Aftermath
+from tao_sdk.platforms.docker import cleanup, config, gpus, images, users
+from tao_sdk.platforms.docker import plan as planning
+from tao_sdk.platforms.docker.advance import Advancer
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.containers import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.endpoint import Endpoint
-from tao_sdk.platforms.docker.events import EventPauses
+from tao_sdk.platforms.docker.evidence import EvidenceCollector
+from tao_sdk.platforms.docker.gpu_leases import Busy, DaemonLeases, Lease
+from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Identity
-from tao_sdk.platforms.docker.launch import Launcher, job_name, queued_name
-from tao_sdk.platforms.docker.leases import Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.network import ensure_network
-from tao_sdk.platforms.docker.observer import Observer
+from tao_sdk.platforms.docker.observe import Observer
 from tao_sdk.platforms.docker.placeholders import remove
-from tao_sdk.platforms.docker.queue import GpuQueue
-from tao_sdk.platforms.docker.states import Census, Outcome
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.status import Census, Outcome
+from tao_sdk.platforms.docker.watch import EventBackoff
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -69,12 +71,14 @@ class DockerBackend(Backend):
     platform = "docker"
     poll_seconds = 0.25
     submit_parallelism = 8
-    transport: DockerTransport
+    transport: DockerClient
 
     def __init__(self, endpoint: Endpoint, kept: Path, on_pull: images.Listener) -> None:
-        self.transport = DockerTransport(endpoint)
+        self.transport = DockerClient(endpoint)
         self.host = DockerHost(self.transport)
-        self._kept = OutcomeFiles(kept, Outcome, outcome_name="outcome.json", log_name="log.frames")
+        self._files = OutcomeFiles(
+            kept, Outcome, outcome_name="outcome.json", log_name="log.frames"
+        )
         self._on_pull = on_pull
         lease_folder = settings.get("TAO_GPU_LEASE_DIR") if endpoint.local else None
         self._leases = DaemonLeases(self.transport, self._census, lease_folder)
@@ -82,7 +86,10 @@ class DockerBackend(Backend):
         self._queue = GpuQueue(self.transport, self._leases, self._launcher)
         self._logs = LogReader(self.transport)
         self._identity = Identity(self.transport)
-        self._aftermath = Aftermath(self.transport, self.host, self._logs, self._kept)
+        self._evidence = EvidenceCollector(self.transport, self.host, self._logs, self._files)
+        self._cleanup = cleanup.Cleanup(
+            self.transport, self.host, self._logs, self._evidence, self._files
+        )
         self._observer = Observer(
             self.transport,
             self._census,
@@ -90,8 +97,17 @@ class DockerBackend(Backend):
             self.host,
             self._leases,
             self._queue,
-            self._aftermath,
-            self._kept,
+            self._evidence,
+            self._files,
+        )
+        self._advancer = Advancer(
+            self.transport,
+            self._census,
+            self.host,
+            self._leases,
+            self._queue,
+            self._cleanup,
+            self._files,
         )
         self._network_exists = False
         # Weak, because a plan need not come to be submitted after its images were fetched.
@@ -162,7 +178,7 @@ class DockerBackend(Backend):
         if not self._network_exists:
             self._make_network()
             self._network_exists = True
-            leftovers.sweep(self.transport)
+            cleanup.sweep(self.transport)
 
     def provide(self, plans: Sequence[Plan]) -> None:
         wanted = {plan: _image_of(plan) for plan in plans}
@@ -188,12 +204,19 @@ class DockerBackend(Backend):
     def _submit_with_gpus(
         self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: GpuRequest
     ) -> Submission:
-        usable, count = choose_gpus(self.host.gpus(plan.request.image), wish, gpus.HOST)
-        lease = self._leases.take(plan.job_id, usable, count)
+        host_gpus = self.host.gpus(plan.request.image)
+        usable, count = choose_gpus(host_gpus, wish, gpus.HOST)
+        census = self._census()
+        first = self._queue.first_in_the_way(census, host_gpus, usable)
+        lease: Lease | Busy
+        if first is not None:
+            lease = Busy(0, (f"{job_name(first.job_id)}, which waits for them",))
+        else:
+            lease = self._leases.take(plan.job_id, usable, count, census)
         if isinstance(lease, Busy):
             held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
             if plan.request.options.when_busy == "wait":
-                container = self._queue.add(plan.job_id, body, command, wish)
+                container = self._queue.add(plan.job_id, body, command, wish, host_gpus)
                 native = {**plan.intent, **self._identity.known().native()}
                 native |= {"id": container, "queued": True}
                 return Submission(plan.identity.name, native, f"waiting for GPUs{held}")
@@ -232,11 +255,11 @@ class DockerBackend(Backend):
             # "Nothing was submitted" is for the daemon to say that it would have been given to.
             mine = [job for job in jobs if job.job_id in known or daemon.has(job.native)]
             settled = {job.job_id: self._settle(job, census) for job in mine}
-            leftovers.sweep(self.transport)
+            cleanup.sweep(self.transport)
         return settled
 
     def _settle(self, job: JobRef, census: Census) -> Submission | None:
-        if self._kept.outcome(job.job_id) is not None:  # it ran, and its container went
+        if self._files.outcome(job.job_id) is not None:  # it ran, and its container went
             return Submission(job.identity.name, job.native, "adopted")
         deadline = time.monotonic() + _SETTLE_SECONDS
         while time.monotonic() < deadline:
@@ -247,14 +270,14 @@ class DockerBackend(Backend):
                 # waiting one first: if there is one after all, its job's name must be free.
                 names = (queued_name(job.job_id), job_name(job.job_id))
                 if all(self._launcher.fence(name) for name in names):
-                    self._observer.release(job.job_id, census)
+                    self._leases.release_all(job.job_id, census)
                     return None
             elif present.started or config.LABEL_QUEUED in present.labels:
                 queued = config.LABEL_QUEUED in present.labels
                 native = {**job.native, "id": present.id, "queued": queued}
                 return Submission(job.identity.name, native, "adopted")
             elif self._launcher.withdraw(present.id):
-                self._observer.release(job.job_id, census)
+                self._leases.release_all(job.job_id, census)
                 return None
             time.sleep(_SETTLE_PAUSE_SECONDS)
             census = self._census()
@@ -270,47 +293,52 @@ class DockerBackend(Backend):
             return self._observer.observe(jobs)
 
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
-        return EventPauses(self.transport, job_ids, self.poll_seconds)
+        return EventBackoff(self.transport, job_ids, self.poll_seconds)
+
+    def advance(self, jobs: Sequence[JobRef]) -> None:
+        """Start waiting jobs, save what goes with containers, give back GPUs."""
+        with self._asking():
+            self._advancer.advance(jobs)
 
     def cancel(self, job: JobRef) -> None:
-        self._kept.mark(job.job_id, CANCELED)
         try:
             with self._asking():
-                self._cancel(job)
+                heard = self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
+            self._observer.note_cancel(job.job_id, heard=False)
             raise
+        self._observer.note_cancel(job.job_id, heard=heard)
 
-    def _cancel(self, job: JobRef) -> None:
+    def _cancel(self, job: JobRef) -> bool:
+        """Whether it makes the job end; False when that had ended by itself."""
         remove(self.transport, queued_name(job.job_id))
         name = job_name(job.job_id)
         try:
-            found = self.transport.get(f"/containers/{name}/json")
+            found = self.transport.api.inspect_container(name)
         except DaemonError as error:
             if not error.missing:
                 raise
-            if self._kept.outcome(job.job_id) is not None:
-                self._kept.unmark(job.job_id, CANCELED)
-            else:
-                self._require_here(job)
-            return
+            if self._files.outcome(job.job_id) is not None:
+                return False
+            self._require_here(job)
+            return True
         state = found["State"]["Status"]
         if state in ("exited", "dead"):
-            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
-            return
+            return False
         if state == "created" and self._launcher.withdraw(name):
-            return
+            return True
         if state == "paused":
-            self.transport.post(f"/containers/{name}/unpause")  # a frozen job hears nothing
-        self._stop(name, float(found["Config"]["StopTimeout"]))
+            self.transport.api.unpause(name)  # a frozen job hears nothing
+        self._stop(name, int(found["Config"]["StopTimeout"]))
+        return True
 
-    def _stop(self, name: str, seconds: float) -> None:
+    def _stop(self, name: str, seconds: int) -> None:
         """Let the daemon stop a container: gracefully, by force after its own time for it."""
         trouble: list[Exception] = []
 
         def ask() -> None:
             try:
-                self.transport.post_and_wait(f"/containers/{name}/stop", seconds)
+                self.transport.api.stop(name, seconds)
             except Exception as error:  # noqa: BLE001 - handed to the caller, or logged
                 trouble.append(error)
                 _log.warning("stopping %s: %s", name, error)
@@ -327,7 +355,7 @@ class DockerBackend(Backend):
     ) -> LogChunk:
         return self._logs.read(
             job_name(job.job_id),
-            self._kept.log(job.job_id),
+            self._files.log(job.job_id),
             cursor=cursor,
             tail=tail,
             limit=limit,
@@ -343,22 +371,22 @@ class DockerBackend(Backend):
         self.transport.close()
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
-        return ask_each(jobs, self._evidence)
+        return ask_each(jobs, self._evidence_of)
 
-    def _evidence(self, job: JobRef) -> RawEvidence:
+    def _evidence_of(self, job: JobRef) -> RawEvidence:
         with self._asking():
-            found = self._aftermath.evidence(job)
+            found = self._evidence.evidence(job)
             if found.evidence == Evidence():
                 self._require_here(job)
             return found
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         with self._asking():
-            return self._aftermath.result_records(job)
+            return self._evidence.result_records(job)
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         try:
-            found = self.transport.get(f"/containers/{job_name(job.job_id)}/json")
+            found = self.transport.api.inspect_container(job_name(job.job_id))
         except DaemonError as error:
             if not error.missing:
                 raise
@@ -389,7 +417,7 @@ class DockerBackend(Backend):
     def delete_artifacts(self, job: JobRef) -> bool:
         with self._asking():
             self._require_here(job)
-            self._aftermath.delete(job)
+            self._cleanup.delete(job)
         return True
 
     def check_path(self, path: str) -> bool:
@@ -407,9 +435,7 @@ class DockerBackend(Backend):
     def _census(self, job_id: str = "") -> Census:
         """All containers of ours, or those of one job."""
         label = f"{config.LABEL_JOB}={job_id}" if job_id else f"{config.LABEL}=true"
-        return Census.take(
-            self.transport.get("/containers/json", all=True, filters={"label": [label]})
-        )
+        return Census.take(self.transport.api.containers(all=True, filters={"label": [label]}))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

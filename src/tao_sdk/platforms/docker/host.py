@@ -19,9 +19,8 @@ from tao_sdk.errors import (
 )
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.docker import config, placeholders
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.gpus import is_tegra, probe_config
-from tao_sdk.platforms.docker.log_frames import read_messages
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
 
@@ -41,7 +40,7 @@ _SCHEMES = ("file", "docker-bind", "docker-volume")
 class DockerHost:
     """What is on the machine that runs the daemon."""
 
-    def __init__(self, transport: DockerTransport) -> None:
+    def __init__(self, transport: DockerClient) -> None:
         self._transport = transport
         self._local = transport.endpoint.local
         self._inventory: TtlCache[list[Gpu]] = TtlCache(_INVENTORY_SECONDS)
@@ -82,18 +81,14 @@ class DockerHost:
     def run(self, body: dict[str, Any]) -> tuple[int, str]:
         """Run a short-lived container; its exit code and what it printed."""
         labelled = {**body, "Labels": {config.LABEL: "true", config.LABEL_HELPER: "true"}}
-        container = str(self._transport.post("/containers/create", labelled)["Id"])
-        path = f"/containers/{container}"
+        api = self._transport.api
+        container = api.create(labelled)
         try:
-            self._transport.post(f"{path}/start")
-            code = int(self._transport.post(f"{path}/wait")["StatusCode"])
-            with self._transport.stream(
-                "GET", f"{path}/logs", stdout=True, stderr=True, timestamps=True
-            ) as answer:
-                messages = read_messages(answer.iter_content(None))
-                printed = b"".join(message[2] for message in messages)
+            api.start(container)
+            code = int(api.wait(container)["StatusCode"])
+            printed = api.logs(container)
         finally:
-            self._transport.delete(path, force=True, v=True)
+            api.remove_container(container, v=True, force=True)
         return code, printed.decode("utf-8", "replace")
 
     def run_in(self, image: str, source: str, argv: Sequence[str]) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tao_sdk.platforms.docker import config
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 
 VOLUME = "tao-sdk-identity"
 _LABEL_DATA = "tao-sdk-data"
@@ -55,7 +55,7 @@ class Daemon:
 class Identity:
     """Of the daemon behind one transport."""
 
-    def __init__(self, transport: DockerTransport) -> None:
+    def __init__(self, transport: DockerClient) -> None:
         self._transport = transport
         self._known: Daemon | None = None
 
@@ -67,7 +67,7 @@ class Identity:
 
     def ask(self) -> Daemon:
         """As it is now: a daemon may come back as another one while we live."""
-        self._known = self._describe(self._transport.get("/info")["ID"])
+        self._known = self._describe(self._transport.api.info()["ID"])
         return self._known
 
     def mark(self) -> None:
@@ -78,7 +78,7 @@ class Identity:
         labels = {config.LABEL: "true", _LABEL_DATA: uuid.uuid4().hex}
         try:
             # Of several clients at once one makes it; the others are given what there is.
-            self._transport.post("/volumes/create", {"Name": VOLUME, "Labels": labels})
+            self._transport.api.create_volume(VOLUME, labels=labels)
         except DaemonError as error:
             _log.warning("this daemon is known by its ID alone: no volume %s: %s", VOLUME, error)
         self.ask()
@@ -88,7 +88,7 @@ class Identity:
 
     def _data(self) -> tuple[str, ...]:
         try:
-            found = self._transport.get(f"/volumes/{VOLUME}")
+            found = self._transport.api.inspect_volume(VOLUME)
         except DaemonError as error:
             if error.status in (403, 404):  # a daemon may let its users see no volumes
                 return ()

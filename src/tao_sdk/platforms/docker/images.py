@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -13,15 +11,13 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import CredentialError, SubmissionRejectedError, ValidationError
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient, registry_credentials
 from tao_sdk.platforms.docker.options import PULL_POLICIES
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 _NGC = "nvcr.io"
 _DOCKER_HUB = "docker.io"
 # Each of them takes all of a connection, or of a disk, that it can get.
 _PULLS_AT_ONCE = 4
-# How long a pull may say nothing: the end of a large layer is written to a slow disk.
-_SILENT_SECONDS = 900
 _DENIED = re.compile(
     r"\b(unauthorized|forbidden|denied|no basic auth|HTTP 40[13])\b", re.IGNORECASE
 )
@@ -78,7 +74,7 @@ Wanted = tuple[str, str]
 
 
 def provide(
-    transport: DockerTransport, wanted: Iterable[Wanted], listener: Listener
+    transport: DockerClient, wanted: Iterable[Wanted], listener: Listener
 ) -> dict[Wanted, SubmissionRejectedError]:
     """Have these images on the daemon's host; those that cannot be had, and why.
 
@@ -112,7 +108,7 @@ def provide(
     return {one: error for one, error in zip(each, outcomes, strict=True) if error is not None}
 
 
-def ensure(transport: DockerTransport, image: str, policy: str, listener: Listener) -> None:
+def ensure(transport: DockerClient, image: str, policy: str, listener: Listener) -> None:
     """Have the image on the daemon's host, or raise `SubmissionRejectedError` with the reason."""
     if policy != "always" and is_present(transport, image):
         return
@@ -124,7 +120,7 @@ def ensure(transport: DockerTransport, image: str, policy: str, listener: Listen
     _pull(transport, image, listener)
 
 
-def credentials(transport: DockerTransport, registry: str) -> dict[str, str] | None:
+def credentials(registry: str) -> dict[str, str] | None:
     """Whose name a pull goes by: NGC_KEY at nvcr.io, elsewhere what `docker login` stored."""
     if registry == _NGC and settings.lookup("NGC_KEY"):
         return {
@@ -132,7 +128,7 @@ def credentials(transport: DockerTransport, registry: str) -> dict[str, str] | N
             "password": settings.get("NGC_KEY"),
             "serveraddress": _NGC,
         }
-    stored = transport.registry_credentials("" if registry == _DOCKER_HUB else registry)
+    stored = registry_credentials("" if registry == _DOCKER_HUB else registry)
     if not stored:
         return None
     names = {
@@ -145,13 +141,10 @@ def credentials(transport: DockerTransport, registry: str) -> dict[str, str] | N
     return {"serveraddress": registry, **found}
 
 
-def read_progress(image: str, lines: Iterable[bytes]) -> Iterator[PullProgress]:
+def read_progress(image: str, report: Iterable[dict[str, Any]]) -> Iterator[PullProgress]:
     """The daemon's report on a pull; raises `DaemonError` with its last words."""
     layers: dict[str, tuple[int, int, bool]] = {}
-    for line in lines:
-        if not line.strip():
-            continue
-        said: dict[str, Any] = json.loads(line)
+    for said in report:
         if "error" in said:
             raise DaemonError(500, str(said["error"]), "POST /images/create")
         layer, status = said.get("id", ""), said.get("status", "")
@@ -180,10 +173,10 @@ def _is_layer(status: str) -> bool:
     )
 
 
-def is_present(transport: DockerTransport, image: str) -> bool:
+def is_present(transport: DockerClient, image: str) -> bool:
     """Has the daemon's host got this image?"""
     try:
-        transport.get(f"/images/{image}/json")
+        transport.api.inspect_image(image)  # type: ignore[no-untyped-call]  # not in its stubs
     except DaemonError as error:
         if error.missing:
             return False
@@ -191,22 +184,19 @@ def is_present(transport: DockerTransport, image: str) -> bool:
     return True
 
 
-def _pull(transport: DockerTransport, image: str, listener: Listener) -> None:
+def _pull(transport: DockerClient, image: str, listener: Listener) -> None:
     registry = registry_of(image)
     repository, tag = split_tag(image)
     try:
-        account = credentials(transport, registry)
+        account = credentials(registry)
     except CredentialError as error:
         raise RegistryRefusalError(f"image {image} cannot be pulled: {error}") from error
-    headers = {}
-    if account:
-        encoded = base64.urlsafe_b64encode(json.dumps(account).encode()).decode("ascii")
-        headers["X-Registry-Auth"] = encoded
     try:
-        with transport.stream(
-            "POST", "/images/create", headers, _SILENT_SECONDS, fromImage=repository, tag=tag
-        ) as answer:
-            for progress in read_progress(image, answer.iter_lines()):
+        with transport.reaching():
+            said = transport.api.pull(
+                repository, tag, stream=True, auth_config=account, decode=True
+            )
+            for progress in read_progress(image, said):
                 listener(progress)
     except DaemonError as error:
         raise _refusal(image, registry, bool(account), str(error)) from error

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from tao_sdk.platforms.docker.arriving import PIECE, Arriving
+from tao_sdk.platforms.docker.client import LONG_SECONDS, DaemonError, DockerClient
 from tao_sdk.platforms.docker.log_frames import (
     THE_START,
     LineReader,
@@ -21,7 +21,7 @@ from tao_sdk.platforms.docker.log_frames import (
     first_time,
     read_messages,
 )
-from tao_sdk.platforms.docker.transport import LONG_SECONDS, DaemonError, DockerTransport
+from tao_sdk.platforms.docker.streams import PIECE, FollowedAnswer, WholeAnswer
 
 # The daemon finds the last so many messages quickly. It could also be asked for those since a
 # moment, but would leave out what was written after its clock was set back. So a reader that goes
@@ -31,6 +31,9 @@ _FIRST_PIECE_SECONDS = 5.0
 # A line may be many messages long.
 _MESSAGES_PER_LINE, _MORE_MESSAGES = 4, 1000
 _AT_ONCE = 1000
+
+
+Answer = FollowedAnswer | WholeAnswer
 
 
 class Pieces(Protocol):
@@ -48,7 +51,7 @@ class Pieces(Protocol):
 class LogSource:
     """The log of one container."""
 
-    def __init__(self, transport: DockerTransport, container: str, kept: Path | None) -> None:
+    def __init__(self, transport: DockerClient, container: str, kept: Path | None) -> None:
         self._transport = transport
         self._container = container
         self._kept = kept
@@ -111,17 +114,11 @@ class LogSource:
                 raise
             return self._kept_pieces()
 
-    def _open(self, *, follow: bool = False, tail: int | None = None) -> Arriving:
-        return self._transport.arriving(
-            f"/containers/{self._container}/logs",
-            stdout=True,
-            stderr=True,
-            timestamps=True,
-            follow=follow,
-            tail="all" if tail is None else tail,
-        )
+    def _open(self, *, follow: bool = False, tail: int | None = None) -> Answer:
+        answer = self._transport.api.open_log(self._container, follow=follow, tail=tail)
+        return FollowedAnswer(answer) if follow else WholeAnswer(answer)
 
-    def _first_of(self, pieces: Arriving) -> bytes:
+    def _first_of(self, pieces: Answer) -> bytes:
         """The first piece; b"" when there is none, or none yet."""
         try:
             with self._transport.reaching():

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.platforms.docker.client import LONG_SECONDS, DockerClient
 from tao_sdk.platforms.docker.log_frames import THE_START, FrameParser, LineReader
 from tao_sdk.platforms.docker.log_source import LogSource
-from tao_sdk.platforms.docker.transport import LONG_SECONDS, DockerTransport
 
 # How long a read of a quiet log waits for something to happen. Lines and the end come at once.
 _QUIET_SECONDS = 5.0
@@ -23,7 +23,7 @@ _QUIET_SECONDS = 5.0
 class LogReader:
     """The logs of one daemon's containers, and of those that are gone but kept."""
 
-    def __init__(self, transport: DockerTransport) -> None:
+    def __init__(self, transport: DockerClient) -> None:
         self._transport = transport
         # Those that no read is busy with. Several readers of one log have a stream each.
         self._open: list[_Stream] = []
@@ -89,7 +89,7 @@ class _Stream:
 
     def __init__(
         self,
-        transport: DockerTransport,
+        transport: DockerClient,
         source: LogSource,
         container: str,
         cursor: str,

@@ -6,8 +6,8 @@ import re
 import time
 
 from tao_sdk.platforms.docker import config
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.placeholders import remove, take_name
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 _LABELS = {config.LABEL: "true"}
 _RIGHT_LABELS = {**_LABELS, config.LABEL_HELPER: "true"}
@@ -15,7 +15,7 @@ _RIGHT_LABELS = {**_LABELS, config.LABEL_HELPER: "true"}
 _LONGEST_SECONDS = 15
 
 
-def ensure_network(transport: DockerTransport, name: str) -> None:
+def ensure_network(transport: DockerClient, name: str) -> None:
     """Have a network of that name, however many clients want it at the same time.
 
     Names of networks are not unique: two requests at once make two, even with the daemon's own
@@ -33,15 +33,14 @@ def ensure_network(transport: DockerTransport, name: str) -> None:
             continue
         try:
             if not _exists(transport, name):
-                body = {"Name": name, "CheckDuplicate": True, "Labels": _LABELS}
-                transport.post("/networks/create", body)
+                transport.api.create_network(name, check_duplicate=True, labels=_LABELS)
         finally:
             remove(transport, holder)
 
 
-def _exists(transport: DockerTransport, name: str) -> bool:
+def _exists(transport: DockerClient, name: str) -> bool:
     try:
-        transport.get(f"/networks/{name}")
+        transport.api.inspect_network(name)
     except DaemonError as error:
         if error.missing:
             return False

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tao_sdk.platforms.docker import config
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 
 REPOSITORY, TAG = "tao-sdk-placeholder", "1"
 _IMAGE = f"{REPOSITORY}:{TAG}"
@@ -28,7 +28,7 @@ _FOLDER = 1 << 31
 _NOT_REGULAR = _FOLDER | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
 
-def take_name(transport: DockerTransport, name: str, labels: Mapping[str, str]) -> str | None:
+def take_name(transport: DockerClient, name: str, labels: Mapping[str, str]) -> str | None:
     """Take a name: the id of its placeholder, or None when somebody has it."""
     try:
         return _create(transport, name, labels, {})
@@ -38,10 +38,10 @@ def take_name(transport: DockerTransport, name: str, labels: Mapping[str, str]) 
         raise
 
 
-def remove(transport: DockerTransport, container: str) -> bool:
+def remove(transport: DockerClient, container: str) -> bool:
     """Remove a container that is not running; False when it was gone already or lives."""
     try:
-        transport.delete(f"/containers/{container}", v=True)
+        transport.api.remove_container(container, v=True)
     except DaemonError as error:
         if error.missing or error.conflict:
             return False
@@ -49,12 +49,12 @@ def remove(transport: DockerTransport, container: str) -> bool:
     return True
 
 
-def withdraw(transport: DockerTransport, container: str) -> bool:
+def withdraw(transport: DockerClient, container: str) -> bool:
     """Take a container back that was made but not started; False when it has run."""
     # Asking for the details waits for a start that is under way; a running container is not
     # removed without force; and what is removed cannot be started any more.
     try:
-        found = transport.get(f"/containers/{container}/json")
+        found = transport.api.inspect_container(container)
     except DaemonError as error:
         if error.missing:
             return True
@@ -63,7 +63,7 @@ def withdraw(transport: DockerTransport, container: str) -> bool:
 
 
 @contextmanager
-def window(transport: DockerTransport, source: str, image: str = "") -> Iterator[str]:
+def window(transport: DockerClient, source: str, image: str = "") -> Iterator[str]:
     """A container through which a folder, file or volume of the daemon's host can be read.
 
     Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing but
@@ -82,17 +82,17 @@ def window(transport: DockerTransport, source: str, image: str = "") -> Iterator
         remove(transport, container)
 
 
-def _demand_volume(transport: DockerTransport, name: str) -> None:
+def _demand_volume(transport: DockerClient, name: str) -> None:
     """A container that names a volume would make it, and looking must not."""
     try:
-        transport.get(f"/volumes/{name}")
+        transport.api.inspect_volume(name)
     except DaemonError as error:
         if error.missing:
             raise DaemonError(404, f"the volume {name} does not exist", error.call) from error
         raise
 
 
-def exists(transport: DockerTransport, path: str) -> bool:
+def exists(transport: DockerClient, path: str) -> bool:
     """Is there such a path on the daemon's host?"""
     try:
         with window(transport, path):
@@ -123,23 +123,22 @@ class PathStat(NamedTuple):
         return not self.mode & _NOT_REGULAR
 
 
-def stat(transport: DockerTransport, container: str, path: str) -> PathStat | None:
+def stat(transport: DockerClient, container: str, path: str) -> PathStat | None:
     """What a path in a container is; None when there is none."""
     try:
-        with transport.stream("HEAD", f"/containers/{container}/archive", path=path) as answer:
-            return PathStat.parse(answer.headers)
+        return PathStat.parse(transport.api.head_archive(container, path).headers)
     except DaemonError as error:
         if error.missing:
             return None
         raise
 
 
-def has(transport: DockerTransport, window_id: str, path: str) -> bool:
+def has(transport: DockerClient, window_id: str, path: str) -> bool:
     """Is there such a path below what a window shows?"""
     return stat(transport, window_id, f"{WINDOW}/{path}") is not None
 
 
-def read_file(transport: DockerTransport, source: str, path: str, limit: int) -> bytes | None:
+def read_file(transport: DockerClient, source: str, path: str, limit: int) -> bytes | None:
     """A small file below a folder or volume of the daemon's host; None when it is not there."""
     try:
         with window(transport, source) as container:
@@ -151,15 +150,16 @@ def read_file(transport: DockerTransport, source: str, path: str, limit: int) ->
 
 
 def read_from_container(
-    transport: DockerTransport, container: str, path: str, limit: int
+    transport: DockerClient, container: str, path: str, limit: int
 ) -> bytes | None:
     """A small file in a container, running or not; None when there is none."""
     try:
-        with transport.stream("GET", f"/containers/{container}/archive", path=path) as answer:
-            found = PathStat.parse(answer.headers)
-            if found.size > limit or not found.is_regular:
-                return None
-            data = answer.content
+        pieces, told = transport.api.get_archive(container, path)
+        found = PathStat(int(told["size"]), int(told["mode"]))
+        if found.size > limit or not found.is_regular:
+            return None
+        with transport.reaching():
+            data = b"".join(pieces)
     except DaemonError as error:
         if error.missing or "not a directory" in str(error):
             return None
@@ -173,7 +173,7 @@ def read_from_container(
 
 
 def _create(
-    transport: DockerTransport,
+    transport: DockerClient,
     name: str,
     labels: Mapping[str, str],
     host: Mapping[str, Any],
@@ -186,11 +186,9 @@ def _create(
         "HostConfig": {"NetworkMode": "none", **host},
     }
     try:
-        return str(transport.post("/containers/create", body, name=name)["Id"])
+        return transport.api.create(body, name)
     except DaemonError as error:
         if image or not error.missing:
             raise
-    transport.upload(
-        "POST", "/images/create", _EMPTY_TAR, {}, fromSrc="-", repo=REPOSITORY, tag=TAG
-    )
-    return str(transport.post("/containers/create", body, name=name)["Id"])
+    transport.api.import_image_from_data(_EMPTY_TAR, REPOSITORY, TAG)
+    return transport.api.create(body, name)

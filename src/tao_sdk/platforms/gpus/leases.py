@@ -137,7 +137,7 @@ class GpuLeases:
     def free(self, keys: Sequence[str], fraction: float = 1.0) -> list[str]:
         """Which of these GPUs (or that part of which) could be leased at this moment."""
         with self.exclusively():
-            used = self._used()
+            used = self._used(tidy=False)
             return [
                 key
                 for key in keys
@@ -189,10 +189,10 @@ class GpuLeases:
         os.close(descriptor)
         return None
 
-    def _used(self) -> dict[str, float]:
+    def _used(self, *, tidy: bool = True) -> dict[str, float]:
         """How much of each GPU is leased, as the files of live leases have it."""
         used: dict[str, float] = {}
-        for _, (fraction, *keys) in _live_files(self._taken):
+        for _, (fraction, *keys) in _live_files(self._taken, tidy=tidy):
             for key in keys:
                 used[key] = used.get(key, 0.0) + _parse_fraction(fraction)
         return used
@@ -277,8 +277,8 @@ def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
         os.close(descriptor)
 
 
-def _live_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Names and lines of the files whose owners live, by name; those of the dead are removed."""
+def _live_files(folder: Path, *, tidy: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Names and lines of the files whose owners live, by name; `tidy` removes those of the dead."""
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -287,6 +287,7 @@ def _live_files(folder: Path) -> Iterator[tuple[str, list[str]]]:
         lines = _read_if_held(path)
         if lines is not None:
             yield path.name, lines
+        if lines is not None or not tidy:
             continue
         # What cannot be removed (another user's, a folder) just does not count.
         with contextlib.suppress(PermissionError, IsADirectoryError):

@@ -8,9 +8,9 @@ from typing import Any
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.docker import config, placeholders
-from tao_sdk.platforms.docker.leases import DaemonLeases, Lease
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.gpu_leases import DaemonLeases, Lease
 from tao_sdk.platforms.docker.network import ensure_network
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
 
 
 class LeaseLostError(SubmissionRejectedError):
@@ -28,7 +28,7 @@ def queued_name(job_id: str) -> str:
 class Launcher:
     """Containers of one daemon."""
 
-    def __init__(self, transport: DockerTransport, leases: DaemonLeases) -> None:
+    def __init__(self, transport: DockerClient, leases: DaemonLeases) -> None:
         self._transport = transport
         self._leases = leases
 
@@ -42,9 +42,7 @@ class Launcher:
             ensure_network(self._transport, body["HostConfig"]["NetworkMode"])
             container = self._create(name, body)
         if command is not None:
-            self._transport.upload(
-                "PUT", f"/containers/{container}/archive", _archive(command), {}, path="/"
-            )
+            self._transport.api.put_archive(container, "/", _archive(command))
         return container
 
     def start(self, container: str, lease: Lease | None) -> None:
@@ -71,14 +69,14 @@ class Launcher:
     def remove_own(self, job_id: str) -> bool:
         """Remove a container that has the job's name, if it is the job's; False if it is not."""
         try:
-            found = self._transport.get(f"/containers/{job_name(job_id)}/json")
+            found = self._transport.api.inspect_container(job_name(job_id))
         except DaemonError as error:
             if error.missing:
                 return True  # somebody else has removed it meanwhile
             raise
         if found["Config"]["Labels"].get(config.LABEL_JOB) != job_id:
             return False
-        self._transport.delete(f"/containers/{found['Id']}", force=True, v=True)
+        self._transport.api.remove_container(found["Id"], v=True, force=True)
         return True
 
     def fence(self, name: str) -> bool:
@@ -97,7 +95,7 @@ class Launcher:
 
     def _is_fenced(self, name: str) -> bool:
         try:
-            found = self._transport.get(f"/containers/{name}/json")
+            found = self._transport.api.inspect_container(name)
         except DaemonError as error:
             if not error.missing:
                 raise
@@ -105,19 +103,18 @@ class Launcher:
         return config.LABEL_FENCE in found["Config"]["Labels"]
 
     def _run(self, container: str) -> None:
-        start = f"/containers/{container}/start"
         try:
-            self._transport.post(start)
+            self._transport.api.start(container)
         except DaemonError as error:
             if not _network_is_gone(error):
                 raise
             # Pruned since the container was made: a network that nobody uses yet.
-            found = self._transport.get(f"/containers/{container}/json")
+            found = self._transport.api.inspect_container(container)
             ensure_network(self._transport, found["HostConfig"]["NetworkMode"])
-            self._transport.post(start)
+            self._transport.api.start(container)
 
     def _create(self, name: str, body: Mapping[str, Any]) -> str:
-        return str(self._transport.post("/containers/create", dict(body), name=name)["Id"])
+        return self._transport.api.create(dict(body), name)
 
 
 def is_withdrawn(error: DaemonError) -> bool:

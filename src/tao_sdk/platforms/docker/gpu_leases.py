@@ -24,15 +24,15 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tao_sdk.platforms.docker import config, lease_holder
-from tao_sdk.platforms.docker.clock import daemon_time
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.gpus import keys_given
 from tao_sdk.platforms.docker.placeholders import remove, take_name, withdraw
-from tao_sdk.platforms.docker.states import LIVE_STATES, Census, Container
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.status import LIVE_STATES, Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
-from tao_sdk.platforms.gpus.leases import GpuLeases, release
+from tao_sdk.platforms.gpus.leases import GpuLeases, look_for_free, release
 
 _log = logging.getLogger("tao_sdk.docker")
 # How long a lease may be without a container: creating and starting one takes about a second.
@@ -67,7 +67,7 @@ class DaemonLeases:
 
     def __init__(
         self,
-        transport: DockerTransport,
+        transport: DockerClient,
         census: Callable[[str], Census],
         local_folder: str | None,
     ) -> None:
@@ -77,11 +77,13 @@ class DaemonLeases:
         self._local_folder = local_folder
         self._lock_refused: set[str] = set()
 
-    def take(self, job_id: str, gpus: Sequence[Gpu], count: int) -> Lease | Busy:
-        """Lease `count` of these GPUs, all or none."""
+    def take(
+        self, job_id: str, gpus: Sequence[Gpu], count: int, census: Census | None = None
+    ) -> Lease | Busy:
+        """Lease `count` of these GPUs, all or none. `census` is fresh, if it is given."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            census = self._census("")
+            census = census or self._census("")
             in_the_way = self._holders(census, gpus)
             lease = self._take_free(job_id, gpus, count, set(in_the_way))
             if len(lease.gpus) == count:
@@ -94,6 +96,7 @@ class DaemonLeases:
                 names = sorted({f"tao-job-{held.job_id}" for held in in_the_way.values()})
                 return Busy(len(lease.gpus), tuple(names))
             time.sleep(random.uniform(0.02, 0.2))  # noqa: S311 - to fall out of step
+            census = None
 
     def release(self, lease: Lease) -> None:
         """Give a lease back that no container uses."""
@@ -110,12 +113,39 @@ class DaemonLeases:
         present = {held.id for held in self._census(lease.job_id).leases}
         return present.issuperset(lease.placeholders)
 
-    def holds(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
-        """Which of these GPUs is held for which job, by their keys."""
-        return {key: held.job_id for key, held in self._holders(census, gpus).items()}
+    def look(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
+        """Which of these GPUs is held, by their keys: for which job, or "" for a local one.
+
+        Looks only: what it sees may change before a lease is taken.
+        """
+        wanted = [gpu.key for gpu in gpus]
+        held = dict.fromkeys(set(wanted).difference(self._unlocked(wanted)), "")
+        for lease in census.leases:
+            if self._is_valid(lease, census):
+                held[lease.labels[config.LABEL_LEASE]] = lease.job_id
+        for job in census.jobs.values():
+            young = job.state == "created" and self.age(job) < TENTATIVE_SECONDS
+            if job.state in LIVE_STATES or young:
+                held.update(dict.fromkeys(keys_given(job.labels), job.job_id))
+        return {key: job for key, job in held.items() if key in wanted}
+
+    def lacks_something(self, job: Container, leases: Sequence[Container]) -> bool:
+        """Whether `restore` has something to do for a job."""
+        keys = keys_given(job.labels)
+        if not keys or job.state not in LIVE_STATES:
+            return False
+        if not {lease.labels[config.LABEL_LEASE] for lease in leases}.issuperset(keys):
+            return True
+        lockable = self._local_folder is not None and job.id not in self._lock_refused
+        return lockable and bool(self._unlocked(keys))
+
+    def release_all(self, job_id: str, census: Census) -> None:
+        """Give back the GPUs of a job that does not run."""
+        for lease in census.leases_of(job_id):
+            remove(self._transport, lease.id)
 
     def restore(self, job: Container, leases: Sequence[Container]) -> None:
-        """Make up for what somebody has taken from a running job: placeholders, and locks."""
+        """Make up for what was taken from a running job: placeholders, and locks."""
         keys = keys_given(job.labels)
         if not keys or job.state not in LIVE_STATES:
             return
@@ -162,6 +192,15 @@ class DaemonLeases:
                 pass
         finally:
             release(locks)
+
+    def _unlocked(self, keys: Sequence[str]) -> list[str]:
+        """Which of these GPUs no local job has, as far as this process may see."""
+        if self._local_folder is None:
+            return list(keys)
+        try:
+            return look_for_free(Path(self._local_folder), keys)
+        except OSError:
+            return list(keys)
 
     def _take_free(self, job_id: str, gpus: Sequence[Gpu], count: int, taken: set[str]) -> Lease:
         lease = Lease(job_id)
@@ -231,7 +270,7 @@ class DaemonLeases:
         if 0 <= age < TENTATIVE_SECONDS / 2:
             return age
         # Old, or our clocks differ: only the daemon's own counts.
-        return daemon_time(self._transport).timestamp() - lease.created
+        return self._transport.time().timestamp() - lease.created
 
 
 def _name(key: str) -> str:

@@ -13,16 +13,7 @@ from tao_sdk.platforms.backend import Observation
 from tao_sdk.platforms.docker import config
 
 _EXIT_CODE = re.compile(r"Exited \((-?\d+)\)")
-_AGE = re.compile(r"(?:(\d+)|About an?|Less than a) (second|minute|hour|day|week|month|year)s? ago")
-_UNITS = {
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "week": timedelta(weeks=1),
-    "month": timedelta(days=30),
-    "year": timedelta(days=365),
-}
+_SECONDS_AGO = re.compile(r"\) (?:(\d+)|Less than a) seconds? ago")
 _ALIVE = {
     "created": JobState.PENDING,
     "running": JobState.RUNNING,
@@ -82,13 +73,12 @@ class Container:
     def created_at(self) -> datetime:
         return datetime.fromtimestamp(self.created, timezone.utc)
 
-    def ended_at(self, now: datetime) -> datetime:
-        """When it ended, as exactly as the list says it: to the second in the first minute."""
-        match = _AGE.search(self.status)
-        ago = int(match[1] or 1) * _UNITS[match[2]] if match else timedelta()
-        if "Less than" in self.status:
-            ago = timedelta()
-        return max(self.created_at, now - ago)
+    def ended_at(self, now: datetime) -> datetime | None:
+        """When it ended. The list says it to the second for a minute; None afterwards."""
+        match = _SECONDS_AGO.search(self.status)
+        if match is None:
+            return None
+        return max(self.created_at, now - timedelta(seconds=int(match[1] or 0)))
 
     @property
     def started(self) -> bool:
@@ -127,9 +117,17 @@ class Census:
     def leases_of(self, job_id: str) -> list[Container]:
         return [lease for lease in self.leases if lease.job_id == job_id]
 
+    def in_line(self) -> list[Container]:
+        """The jobs that wait for GPUs, first come first."""
+        # The daemon tells whole seconds; within one their submitters' clocks decide.
+        return sorted(
+            self.queued.values(),
+            key=lambda one: (one.created, one.labels[config.LABEL_QUEUED], one.name),
+        )
 
-def interpret(container: Container, *, canceled: bool, now: datetime) -> Observation | None:
-    """What the list says about a job's container; None when it is as good as gone."""
+
+def interpret(container: Container, *, canceled: bool, ended_at: str = "") -> Observation | None:
+    """What the list says about a job's container; None when it is being removed."""
     began = container.created_at.isoformat()
     if container.state in _ALIVE:
         message = "created, not started yet" if container.state == "created" else ""
@@ -138,13 +136,8 @@ def interpret(container: Container, *, canceled: bool, now: datetime) -> Observa
         begun = began if container.state != "created" else ""
         return Observation(_ALIVE[container.state], message, started_at=begun)
     if not container.ended:
-        return None  # being removed: whoever removes it, it will not run any more
-    return ended(
-        container.exit_code,
-        canceled=canceled,
-        started_at=began,
-        ended_at=container.ended_at(now).isoformat(),
-    )
+        return None
+    return ended(container.exit_code, canceled=canceled, started_at=began, ended_at=ended_at)
 
 
 def ended(

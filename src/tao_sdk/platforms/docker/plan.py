@@ -14,7 +14,7 @@ from tao_sdk.platforms.backend import Artefact, JobIdentity
 from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.common.option_checks import check_image
 from tao_sdk.platforms.docker import config, users
-from tao_sdk.platforms.docker.transport import DockerTransport
+from tao_sdk.platforms.docker.client import DockerClient
 from tao_sdk.platforms.request import JobRequest
 
 
@@ -58,7 +58,7 @@ def artefacts(
     secret_names: frozenset[str],
     wish: GpuRequest,
     command: str | None,
-    transport: DockerTransport,
+    transport: DockerClient,
 ) -> tuple[Artefact, ...]:
     """What a person is shown: where, and the container word for word."""
     where = [f"daemon {transport.endpoint}", f"name {identity.name}"]

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.docker import config
-from tao_sdk.platforms.docker.arriving import Arriving
-from tao_sdk.platforms.docker.transport import DaemonError, DockerTransport
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.streams import FollowedAnswer
 
 # How a job ends, or lets go of the GPUs that another one waits for.
 _EVENTS = ["die", "destroy"]
@@ -22,19 +22,17 @@ _RARELY_SECONDS = 5.0
 _SETTLING_SECONDS, _SETTLING_PAUSE = 2.0, 0.1
 
 
-class EventPauses(PollBackoff):
+class EventBackoff(PollBackoff):
     """Pauses that end when something happens to certain jobs, or to GPUs they may wait for.
 
     Without a stream of events, ordinary ones.
     """
 
-    def __init__(
-        self, transport: DockerTransport, job_ids: Collection[str], longest: float
-    ) -> None:
+    def __init__(self, transport: DockerClient, job_ids: Collection[str], longest: float) -> None:
         super().__init__(longest)
         self._transport = transport
         self._job_ids = frozenset(job_ids)
-        self._events: Arriving | None = None
+        self._events: FollowedAnswer | None = None
         self._unread = b""
         self._settled_at = 0.0
 
@@ -62,7 +60,8 @@ class EventPauses(PollBackoff):
         """Does something of concern happen within so many seconds?"""
         deadline = time.monotonic() + seconds
         if self._events is None:
-            self._events = self._transport.arriving("/events", filters=_FILTERS)
+            answer = self._transport.api.open_events(json.dumps(_FILTERS))
+            self._events = FollowedAnswer(answer)
         while (left := deadline - time.monotonic()) > 0:
             with self._transport.reaching():
                 piece = self._events.next_piece(left)

@@ -1,0 +1,235 @@
+"""The way to the daemon: docker-py's API client, its round trips counted, its errors told apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import docker
+import docker.tls
+import requests
+
+from tao_sdk import settings
+from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
+from tao_sdk.platforms.backend import CallLog
+from tao_sdk.platforms.common.times import parse_time
+from tao_sdk.platforms.docker.endpoint import Endpoint
+from tao_sdk.platforms.docker.ssh import SshAdapter, SshError
+
+# How long the daemon may take to say what it knows, and to do something. Making a container or
+# removing one waits for disks; a look at the containers does not.
+SHORT_SECONDS = 30
+LONG_SECONDS = 120
+# How long an answer without end may be silent: a pull that writes a large layer to a slow disk.
+_SILENT_SECONDS = 900
+# What this code was written for. Daemons speak a range of versions: we take the newest of both.
+_NEWEST_API = (1, 47)
+_SSH = "http+docker://ssh"
+
+
+class DaemonError(PlatformError):
+    """The daemon answered, and the answer is no."""
+
+    def __init__(self, status: int, message: str, call: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.call = call
+
+    @property
+    def missing(self) -> bool:
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        return self.status == 409
+
+
+class DockerClient:
+    """One daemon."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.calls = CallLog()
+        self._api: _Api | None = None
+        self._made_in = 0
+        self._info: dict[str, Any] | None = None
+
+    @property
+    def api(self) -> _Api:
+        """The client of docker-py; one for each process, because a connection serves only one.
+
+        Without a lock: two threads that begin at once may make one each, which does no harm.
+        """
+        api = self._api
+        if api is None or self._made_in != os.getpid():
+            _of_the_parent.append(api)
+            with _reaching(self.endpoint):
+                api = _Api(self.endpoint, self.calls)
+                api.negotiate()
+            self._api, self._made_in = api, os.getpid()
+        return api
+
+    def close(self) -> None:
+        """Close idle connections; the next request makes another one."""
+        api, self._api = self._api, None
+        if api is not None and self._made_in == os.getpid():
+            api.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Facts that do not change while a daemon lives."""
+        if self._info is None:
+            self._info = self.api.info()
+        return self._info
+
+    def time(self) -> datetime:
+        """What time it is where the daemon runs; ours may differ."""
+        return parse_time(self.api.info()["SystemTime"])
+
+    def reaching(self) -> Any:
+        """While an answer is read: whatever goes wrong is `BackendUnreachableError`."""
+        return _reaching(self.endpoint)
+
+
+# Never closed here: that takes locks which another thread of the parent may have held.
+_of_the_parent: list[Any] = []
+
+
+class _Api(docker.APIClient):
+    """docker-py's client of one daemon, in one process."""
+
+    if TYPE_CHECKING:
+
+        def _url(self, pathfmt: str, *args: str) -> str: ...
+
+    def __init__(self, endpoint: Endpoint, calls: CallLog) -> None:
+        ssh = endpoint.url.startswith("ssh://")
+        super().__init__(
+            "tcp://localhost:1" if ssh else endpoint.url,
+            version=".".join(map(str, _NEWEST_API)),
+            timeout=LONG_SECONDS,
+            tls=_tls(endpoint),
+            max_pool_size=16,
+        )
+        self._endpoint = endpoint
+        self._calls = calls
+        self.trust_env = False  # a proxy of the environment is for registries, not for daemons
+        if ssh:
+            self.base_url = _SSH
+            self.mount(_SSH, SshAdapter(endpoint.url, LONG_SECONDS))
+
+    def negotiate(self) -> None:
+        """Speak a version of the API that the daemon knows, too."""
+        answer = self.get(f"{self.base_url}/_ping")
+        spoken = tuple(map(int, answer.headers.get("Api-Version", "1.41").split(".")))
+        self._version = ".".join(map(str, min(spoken, _NEWEST_API)))
+
+    def create(self, config: dict[str, Any], name: str | None = None) -> str:
+        """Make a container; its id."""
+        made = self.create_container_from_config(config, name)  # type: ignore[no-untyped-call]  # not in its stubs
+        return str(made["Id"])
+
+    def open_log(self, container: str, *, follow: bool, tail: int | None) -> requests.Response:
+        """The log in frames, which `logs` of docker-py hands out without their streams."""
+        wanted = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
+        return self.get(
+            self._url("/containers/{0}/logs", container),
+            params={**wanted, "tail": "all" if tail is None else tail},
+            headers={"Accept-Encoding": "identity"},
+            stream=True,
+            timeout=None if follow else LONG_SECONDS,
+        )
+
+    def open_events(self, filters: str) -> requests.Response:
+        """Events as lines of JSON; `events` of docker-py cannot be read with a time limit."""
+        url = self._url("/events")
+        return self.get(url, params={"filters": filters}, stream=True, timeout=None)
+
+    def head_archive(self, container: str, path: str) -> requests.Response:
+        """What a path in a container is: in the headers."""
+        return self.head(self._url("/containers/{0}/archive", container), params={"path": path})
+
+    def request(self, method: Any, url: Any, *arguments: Any, **options: Any) -> requests.Response:
+        """Count, limit in time, and check an exchange with the daemon."""
+        call = f"{method.upper()} {self._path(str(url))}"
+        self._calls.record(call)
+        options["timeout"] = (SHORT_SECONDS, _seconds(method, options))
+        with _reaching(self._endpoint):
+            try:
+                answer = super().request(method, url, *arguments, **options)
+            except requests.ConnectionError:
+                if method.upper() not in ("GET", "HEAD"):
+                    raise
+                # A connection kept from earlier may have ended with the daemon that it led to.
+                answer = super().request(method, url, *arguments, **options)
+            if answer.status_code >= 400:
+                raise DaemonError(answer.status_code, _message(answer), call)
+        return answer
+
+    def _path(self, url: str) -> str:
+        path = url.removeprefix(self.base_url)
+        return path.removeprefix(f"/v{self._version}")
+
+
+def registry_credentials(registry: str) -> dict[str, Any] | None:
+    """What `docker login` on this machine has stored for a registry, as it is now."""
+    from docker import auth
+
+    path = Path(settings.get("DOCKER_CONFIG")).expanduser() / "config.json"
+    try:
+        stored = auth.load_config(config_path=str(path))
+        found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)
+    except docker.errors.DockerException as error:
+        raise CredentialError(
+            f"what `docker login` stored cannot be read ({path}): {error}"
+        ) from error
+    return found
+
+
+def _tls(endpoint: Endpoint) -> Any:
+    files = endpoint.tls
+    if files is None:
+        return False
+    return docker.tls.TLSConfig(
+        client_cert=(str(files.folder / "cert.pem"), str(files.folder / "key.pem")),
+        ca_cert=str(files.folder / "ca.pem"),
+        verify=files.verify,
+    )
+
+
+def _seconds(method: str, options: dict[str, Any]) -> float:
+    """How long the daemon may be silent during an exchange."""
+    asked = options.get("timeout", LONG_SECONDS)
+    if asked is None:
+        return _SILENT_SECONDS
+    looks = method.upper() in ("GET", "HEAD") and not options.get("stream")
+    return SHORT_SECONDS if looks and asked == LONG_SECONDS else float(asked)
+
+
+@contextmanager
+def _reaching(endpoint: Endpoint) -> Iterator[None]:
+    try:
+        yield
+    except (requests.RequestException, OSError, docker.errors.DockerException) as error:
+        raise BackendUnreachableError(
+            f"the Docker daemon at {endpoint} does not answer: {_reason(error)}"
+        ) from error
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text.strip() or f"HTTP {answer.status_code}"
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause: the outer ones repeat it with addresses of objects."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(error, SshError):
+        error, inner = inner, inner.__cause__ or inner.__context__
+    return str(error) or type(error).__name__

@@ -1,0 +1,185 @@
+"""What is true about jobs now, whatever their daemon and their containers are like. Looks only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from functools import cache, partial
+
+from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
+from tao_sdk.platforms.common.times import container_time
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.containers import queued_name
+from tao_sdk.platforms.docker.evidence import EvidenceCollector
+from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
+from tao_sdk.platforms.docker.gpu_queue import GpuQueue, up_to
+from tao_sdk.platforms.docker.host import DockerHost
+from tao_sdk.platforms.docker.identity import Daemon, Identity
+from tao_sdk.platforms.docker.status import Census, Container, Outcome, ended, interpret
+
+# One round trip answers for any number of jobs. For few, more may be spent on exact times.
+_MAX_EXACT_JOBS = 10
+
+
+class Observer:
+    """Looks at the jobs of one daemon."""
+
+    def __init__(
+        self,
+        transport: DockerClient,
+        census: Callable[[str], Census],
+        identity: Identity,
+        host: DockerHost,
+        leases: DaemonLeases,
+        queue: GpuQueue,
+        evidence: EvidenceCollector,
+        files: OutcomeFiles[Outcome],
+    ) -> None:
+        self._transport = transport
+        self._census = census
+        self._identity = identity
+        self._host = host
+        self._leases = leases
+        self._queue = queue
+        self._evidence = evidence
+        self._files = files
+        self._uncanceled: set[str] = set()
+
+    def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
+        """The state of each job; what is wrong with one of them affects no other."""
+        # Kept containers are many: about one job the daemon is asked for that job's only.
+        census = self._census(jobs[0].job_id if len(jobs) == 1 else "")
+        turns: dict[str, Observation] = {}
+        if any(job.job_id in census.queued for job in jobs):
+            if len(jobs) == 1:
+                census = self._census("")  # whose GPUs are free depends on the jobs of everybody
+            turns = self._look_at_line(census)
+        exact = len(jobs) <= _MAX_EXACT_JOBS
+        # Asked only when a job is not there, and then once.
+        daemon = cache(self._identity.ask)
+        return {
+            job.job_id: turns.get(job.job_id)
+            or _or_unreachable(partial(self._look, job, census, daemon, exact=exact))
+            for job in jobs
+        }
+
+    def note_cancel(self, job_id: str, *, heard: bool) -> None:
+        """A request to cancel was heard, or it came too late or did not reach the daemon."""
+        if heard:
+            self._uncanceled.discard(job_id)
+        else:
+            self._uncanceled.add(job_id)
+
+    def elsewhere(self, job: JobRef, daemon: Daemon) -> str:
+        """Why this daemon cannot be asked about a job that it does not know; "" if it can."""
+        if daemon.has(job.native):
+            return ""
+        here = self._transport.endpoint
+        if job.native["daemon"] == daemon.id:
+            return (
+                f"the Docker daemon at {here} has not the data that it had when the job was "
+                "submitted: is its data-root the same, and mounted? If it is, and only the volume "
+                f"by which we know it was removed, run `{daemon.how_to_recognise(job.native)}`"
+            )
+        return (
+            f"the job runs on another Docker daemon: set DOCKER_HOST={job.native['endpoint']} "
+            f"(this one is {here}; a daemon that lost its data-root counts as another)"
+        )
+
+    def _look(
+        self, job: JobRef, census: Census, daemon: Callable[[], Daemon], *, exact: bool
+    ) -> Observation:
+        container = census.jobs.get(job.job_id)
+        canceled = self._is_canceled(job)
+        if container is None:
+            return self._without_container(job, daemon, canceled=canceled)
+        ended_at = self._ended_at(container, exact=exact) if container.ended else ""
+        seen = interpret(container, canceled=canceled, ended_at=ended_at)
+        if seen is None:
+            return self._without_container(job, daemon, canceled=canceled)
+        leases = census.leases_of(job.job_id)
+        if container.ended:
+            due = bool(leases) or container.removed_when_kept
+        else:
+            due = self._leases.lacks_something(container, leases)
+        return seen._replace(due=due or (container.started and job.job_id in census.queued))
+
+    def _ended_at(self, container: Container, *, exact: bool) -> str:
+        """When a container ended: after a minute only its details tell; "" if not `exact`."""
+        if listed := container.ended_at(datetime.now(timezone.utc)):
+            return listed.isoformat()
+        if not exact:
+            return ""
+        try:
+            found = self._transport.api.inspect_container(container.id)
+        except DaemonError as error:
+            if error.missing:
+                return ""
+            raise
+        return container_time(found["State"]["FinishedAt"])
+
+    def _without_container(
+        self, job: JobRef, daemon: Callable[[], Daemon], *, canceled: bool
+    ) -> Observation:
+        kept = self._files.outcome(job.job_id)
+        if kept is not None:
+            if kept.exit_code is None and not canceled:  # it never started
+                return Observation(JobState.ERROR, kept.error, cancel_aware=True)
+            return ended(
+                kept.exit_code,
+                canceled=canceled,
+                started_at=kept.started_at,
+                ended_at=kept.ended_at,
+            )
+        away = self.elsewhere(job, daemon())
+        if away:
+            return MISSING if self._left(job) else Observation(None, unreachable=away)
+        if canceled:
+            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
+        if job.native.get("queued"):
+            return MISSING._replace(message=_lost_in_the_queue(job.job_id))
+        return MISSING
+
+    def _is_canceled(self, job: JobRef) -> bool:
+        if job.job_id in self._uncanceled:
+            return False
+        return job.cancel_requested or self._files.is_marked(job.job_id, CANCELED)
+
+    def _left(self, job: JobRef) -> bool:
+        """Whether the job left a record, which counts whichever daemon is asked."""
+        try:
+            return bool(self._evidence.result_records(job))
+        except BackendUnreachableError:
+            return False  # the message says why the daemon cannot be asked
+
+    def _look_at_line(self, census: Census) -> dict[str, Observation]:
+        seen = {}
+        line = self._queue.line(census, self._host.known_gpus())
+        for turn in line:
+            job_id = turn.waiting.job_id
+            present = census.jobs.get(job_id)
+            if present is None or not present.started:
+                # An attending process starts those before its own job, too.
+                due = turn.refused or any(one.may_start for one in up_to(line, job_id))
+                message = turn.reason or "its GPUs are free; about to start"
+                seen[job_id] = Observation(JobState.PENDING, message, due=due)
+        return seen
+
+
+def _or_unreachable(look: Callable[[], Observation]) -> Observation:
+    """What was seen; where the daemon refuses to answer, the known state stays."""
+    try:
+        return look()
+    except DaemonError as error:
+        return Observation(None, unreachable=f"the Docker daemon refuses {error.call}: {error}")
+
+
+def _lost_in_the_queue(job_id: str) -> str:
+    return (
+        f"vanished: neither its container nor {queued_name(job_id)}, in which it waited for GPUs, "
+        "is on the daemon any more, and it left no result record. `docker container prune` removes "
+        "waiting jobs; submit it again"
+    )
