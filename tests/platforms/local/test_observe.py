@@ -119,3 +119,26 @@ def test_a_look_at_the_store_writes_states_and_nothing_else(
     assert failure["exit_code"] == 3
     assert tree(sdk.work_dir, tmp_path / "leases") == before
     looking.close()
+
+
+def test_an_unchanged_poll_reads_the_store_once(
+    sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = sdk.create_job(command=UP, gpu_count=0)
+    say_up(sdk, job)
+    eventually(lambda: sdk.get_job_status(job.id).status == "Running")
+    sdk.get_job_status(job.id)
+    database, opened = sdk.store._database, list[str]()
+    for name in ("read", "write"):
+        real = getattr(database, name)
+        monkeypatch.setattr(
+            database,
+            name,
+            lambda *given, real=real, name=name, **named: (
+                opened.append(name),
+                real(*given, **named),
+            )[1],
+        )
+    sdk.get_job_status(job.id)
+    assert opened == ["read"]
+    job.cancel()
