@@ -89,6 +89,10 @@ class PlatformSDK(ABC):
 
     # ---------------------------------------------------------------- what a platform supplies
 
+    def _workspace_of_jobs(self) -> str:
+        """The `workspace_id` of jobs that name none."""
+        return self.default_workspace
+
     @abstractmethod
     def _make_backend(self) -> Backend:
         """The platform's backend. Called on first use."""
@@ -180,7 +184,7 @@ class PlatformSDK(ABC):
             command=command,
             gpu_count=gpu_count,
             env_vars=env_vars,
-            keywords={"workspace_id": self.default_workspace, **options},
+            keywords={"workspace_id": self._workspace_of_jobs(), **options},
             platform=self.platform,
         )
         return with_payload(self.backend.plan(request, JobIdentity.new()))

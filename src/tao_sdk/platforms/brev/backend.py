@@ -40,6 +40,7 @@ from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
+from tao_sdk.platforms.remote.result_listing import parse_names, parse_sizes
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import storage_for
 from tao_sdk.result_record import ResultRecord
@@ -259,11 +260,7 @@ class BrevBackend(Backend):
             return {}
         path = f"{job.native['results']}/{job.job_id}"
         [answer] = self.machine(name).run("files", {"path": path})
-        found = {}
-        for entry in answer.data.split(b"\0")[:-1]:
-            size, _, file = entry.decode("utf-8", "replace").partition(" ")
-            found[file] = int(size)
-        return found
+        return parse_sizes(answer.data)
 
     def result_source(self, job: JobRef) -> ResultSource | None:
         if not job.native["results"]:
@@ -311,11 +308,7 @@ class BrevBackend(Backend):
             return []
         [answer] = machine.run("list", {"path": asked})
         _refuse_denied(answer, asked)
-        if answer.name == "missing":
-            return []
-        if answer.name == "file":
-            return [path.rstrip("/").rpartition("/")[2]]
-        return sorted(name.decode("utf-8", "replace") for name in answer.data.split(b"\0")[:-1])
+        return parse_names(answer, path)
 
     # ------------------------------------------------------------------ instances
 

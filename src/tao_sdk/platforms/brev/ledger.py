@@ -27,15 +27,9 @@ DELETED = "deleted"
 LATE_SECONDS = 900.0
 
 
-def folder_beside(store: str | Path) -> Path:
-    """Where this platform keeps what belongs to a store."""
-    path = Path(store)
-    return path.parent / f"{path.stem}.brev"
-
-
 def ledger_of(store: str | Path) -> Ledger:
     """The instances that were ordered for jobs of a store."""
-    return Ledger(folder_beside(store) / "instances")
+    return Ledger(Path(store).with_name(f"{Path(store).stem}.brev") / "instances")
 
 
 @dataclass(frozen=True)

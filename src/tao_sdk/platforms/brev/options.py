@@ -8,7 +8,12 @@ from typing import Annotated, Any, NamedTuple
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.common.mounts import check_each_mount
-from tao_sdk.platforms.common.option_checks import check_amount, check_size, check_switch
+from tao_sdk.platforms.common.option_checks import (
+    check_amount,
+    check_matching,
+    check_size,
+    check_switch,
+)
 from tao_sdk.platforms.request import Keyword, check_text
 
 # What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
@@ -16,14 +21,8 @@ from tao_sdk.platforms.request import Keyword, check_text
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}")
 
 
-def check_word(where: str, value: Any) -> str:
-    """A name or an id of Brev's."""
-    text = check_text(where, value)
-    if not _WORD.fullmatch(text):
-        raise ValidationError(
-            f"{where}: {text!r} cannot be a name at Brev: letters, digits and _ . : @ + - only"
-        )
-    return text
+check_word = check_matching(_WORD, "cannot be a name at Brev: letters, digits and _ . : @ + - only")
+"""A name or an id of Brev's."""
 
 
 def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:

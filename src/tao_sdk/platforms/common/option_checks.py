@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.request import check_text
 from tao_sdk.secrets import Secret
 
 _IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
@@ -33,6 +34,33 @@ def check_variables(env: Mapping[str, Secret]) -> None:
                 f"env_vars.{name}: no program can be given more than {_LARGEST_VARIABLE:,} bytes "
                 "in one variable; pass large data as a file"
             )
+
+
+def check_matching(pattern: re.Pattern[str], complaint: str) -> Callable[[str, Any], str]:
+    """A check that accepts text of this form."""
+
+    def check(where: str, value: Any) -> str:
+        text = check_text(where, value)
+        if not pattern.fullmatch(text):
+            raise ValidationError(f"{where}: {text!r} {complaint}")
+        return text
+
+    return check
+
+
+def check_each(
+    check: Callable[[str, Any], str], expected: str
+) -> Callable[[str, Any], tuple[str, ...]]:
+    """A check that accepts a list of texts, or one, each accepted by `check`."""
+
+    def check_all(where: str, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, Sequence):
+            raise ValidationError(f"{where}: expected {expected}, or a list of them")
+        return tuple(check(f"{where}[{n}]", item) for n, item in enumerate(value))
+
+    return check_all
 
 
 def check_switch(where: str, value: Any) -> bool:

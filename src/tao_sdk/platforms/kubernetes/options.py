@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.models import Mount
-from tao_sdk.platforms.common.option_checks import check_switch
+from tao_sdk.platforms.common.option_checks import check_each, check_matching, check_switch
 from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
 from tao_sdk.platforms.kubernetes.overlay import check_overlay
 from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
@@ -27,28 +27,11 @@ _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESOURCES = {"ephemeral_storage": "ephemeral-storage"}
 
 
-def check_namespace(where: str, value: Any) -> str:
-    text = check_text(where, value)
-    if not _NAMESPACE.fullmatch(text):
-        raise ValidationError(
-            f"{where}: {text!r} is not a namespace: lower-case letters, digits and '-', at most 63"
-        )
-    return text
-
-
-def _check_name(where: str, value: Any) -> str:
-    text = check_text(where, value)
-    if not _NAME.fullmatch(text):
-        raise ValidationError(f"{where}: {text!r} is not a name that Kubernetes accepts")
-    return text
-
-
-def _check_names(where: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected the name of a Secret, or a list of names")
-    return tuple(_check_name(f"{where}[{n}]", item) for n, item in enumerate(value))
+check_namespace = check_matching(
+    _NAMESPACE, "is not a namespace: lower-case letters, digits and '-', at most 63"
+)
+_check_name = check_matching(_NAME, "is not a name that Kubernetes accepts")
+_check_names = check_each(_check_name, "the name of a Secret")
 
 
 def _check_pairs(where: str, value: Any) -> dict[str, str]:

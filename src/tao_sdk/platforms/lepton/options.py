@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.common.option_checks import check_switch
+from tao_sdk.platforms.common.option_checks import check_each, check_matching, check_switch
 from tao_sdk.platforms.lepton.mounts import Place, check_mounts
 from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
 
@@ -26,19 +25,8 @@ _MIB = {"": 1} | {
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
-def _check_name(where: str, value: Any) -> str:
-    text = check_text(where, value)
-    if not _NAME.fullmatch(text):
-        raise ValidationError(f"{where}: {text!r} is not a name that Lepton accepts")
-    return text
-
-
-def _check_names(where: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Sequence):
-        raise ValidationError(f"{where}: expected the name of a secret, or a list of names")
-    return tuple(_check_name(f"{where}[{n}]", item) for n, item in enumerate(value))
+_check_name = check_matching(_NAME, "is not a name that Lepton accepts")
+_check_names = check_each(_check_name, "the name of a secret")
 
 
 def check_priority(where: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import PurePosixPath
 
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.results.sources import PERMISSIONS, Entry, Kind
 
 RECORD = r"\0%m\0%s\0%T@\0%p\0%l\0"
@@ -35,6 +36,21 @@ def parse_entries(data: bytes) -> list[Entry]:
     fields = data.split(b"\0")
     starts = range(0, len(fields) - _FIELDS + 1, _FIELDS)
     return [_entry(*fields[start : start + _FIELDS]) for start in starts]
+
+
+def parse_sizes(data: bytes) -> dict[str, int]:
+    """The answer of the program `files`: sizes by path."""
+    entries = (entry.decode("utf-8", "replace") for entry in data.split(b"\0")[:-1])
+    return {path: int(size) for size, _, path in (entry.partition(" ") for entry in entries)}
+
+
+def parse_names(answer: Section, path: str) -> list[str]:
+    """The answer of the program `list`: names in a folder, or that of the file itself."""
+    if answer.name == "missing":
+        return []
+    if answer.name == "file":
+        return [path.rstrip("/").rpartition("/")[2]]
+    return sorted(name.decode("utf-8", "replace") for name in answer.data.split(b"\0")[:-1])
 
 
 def still_there(path: str, now: Mapping[str, Entry]) -> Entry | None:

@@ -22,6 +22,7 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
+from tao_sdk.platforms.remote.result_listing import parse_names, parse_sizes
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import arrays, logs
 from tao_sdk.platforms.slurm import observe as observing
@@ -213,11 +214,7 @@ class SlurmBackend(Backend):
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         [answer] = self.transport.run("files", {"path": folder_of(job).results})
-        found = {}
-        for entry in answer.data.split(b"\0")[:-1]:
-            size, _, path = entry.decode("utf-8", "replace").partition(" ")
-            found[path] = int(size)
-        return found
+        return parse_sizes(answer.data)
 
     def result_source(self, job: JobRef) -> ResultSource:
         from tao_sdk.platforms.slurm.results import SlurmResults
@@ -256,11 +253,7 @@ class SlurmBackend(Backend):
         asked = planning.cluster_path("list_path", path)
         answer = only(self.transport.run("list", {"path": asked}))
         _refuse_denied(answer, asked)
-        if answer.name == "missing":
-            return []
-        if answer.name == "file":
-            return [path.rstrip("/").rpartition("/")[2]]
-        return sorted(name.decode("utf-8", "replace") for name in answer.data.split(b"\0")[:-1])
+        return parse_names(answer, path)
 
     # ------------------------------------------------------------------ inner workings
 
