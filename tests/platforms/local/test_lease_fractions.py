@@ -255,3 +255,21 @@ def test_many_processes_of_both_versions_never_double_book(tmp_path: Path) -> No
         for key in keys:
             in_use[key] += change
             assert 0 <= in_use[key] <= 1, f"seed {seed}"
+
+
+FULL_DISK = """
+import resource, sys
+from tao_sdk.platforms.gpus.leases import GpuLeases
+leases = GpuLeases(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    leases.try_take(["a"], 1, None)
+except OSError:
+    print(*leases.free(["a"]))
+"""
+
+
+def test_a_full_disk_leaves_the_gpu_free(tmp_path: Path) -> None:
+    """Also for a client that lives on."""
+    words = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "a\n"

@@ -1,1 +1,1 @@
-"""The GPUs of a machine: which there are, and who has them. Shared by platforms."""
+"""The GPUs of a machine and their leases, for all platforms that use them."""

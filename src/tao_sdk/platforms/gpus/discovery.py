@@ -24,7 +24,7 @@ class Gpu:
     key: str
     model: str = ""
     used_mib: int = 0
-    """Memory that somebody uses, inside our books or outside."""
+    """Memory in use, by leased jobs and by any other program."""
 
 
 def discover() -> list[Gpu]:
@@ -36,7 +36,7 @@ def discover() -> list[Gpu]:
 
 
 def can_tell() -> bool:
-    """Does this machine know about its GPUs?"""
+    """Whether this machine can list its GPUs."""
     return bool(settings.get("TAO_LOCAL_GPUS")) or shutil.which(QUERY[0]) is not None
 
 

@@ -2,7 +2,7 @@
 
 The files of the lease folder:
 
-* `leases.lock`: locked while a process reads or changes who holds what.
+* `leases.lock`: locked while a process reads or changes leases.
 * `gpu-<key>.lock`: one per GPU, with a shared lock for every lease of it, whole or in part.
   Earlier versions lock it exclusively for a whole GPU, so both see each other's leases.
 * `taken/<name>`: one per lease, locked by all processes that hold it; the fraction and the keys.
@@ -35,7 +35,7 @@ _MEETING_PORTS = range(29500, 30500)
 
 
 class OuterLease(NamedTuple):
-    """What a job is told about its GPUs, for the jobs that it starts itself."""
+    """The lease of a job's GPUs, passed to the job for the jobs that it starts itself."""
 
     name: str
     keys: tuple[str, ...]
@@ -203,10 +203,15 @@ class GpuLeases:
         _make_shared_folder(self._taken)
         name = name or os.urandom(16).hex()
         descriptor = _open_shared(self._taken / name)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        os.truncate(descriptor, 0)
-        os.write(descriptor, "\n".join([str(fraction), *taken]).encode())
-        return {**taken, name: descriptor}
+        locks = {**taken, name: descriptor}
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.truncate(descriptor, 0)
+            os.write(descriptor, "\n".join([str(fraction), *taken]).encode())
+        except OSError:  # a full disk
+            release(locks)
+            raise
+        return locks
 
     def _is_unheld(self, key: str) -> bool:
         return _is_unlocked(self._lock_file(key))
@@ -226,7 +231,7 @@ class GpuLeases:
 
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[None]:
-        """One process at a time reads or changes who holds what."""
+        """Only one process at a time reads or changes leases."""
         descriptor = _open_shared(self._folder / "leases.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -236,7 +241,7 @@ class GpuLeases:
 
 
 def look_for_free(folder: Path, keys: Sequence[str]) -> list[str]:
-    """Which of these GPUs nobody holds at this moment; makes no folder."""
+    """Which of these GPUs could be leased at this moment; makes no folder."""
     # Where there is none, nothing was ever leased.
     if not (folder / "leases.lock").exists() or not (folder / "queue").is_dir():
         return list(keys)
@@ -270,7 +275,7 @@ def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # somebody's, or no file at all; better to wait than to share a GPU
+        return False  # another user's, or not a file: better to wait than to share a GPU
     try:
         return stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor)
     finally:

@@ -164,7 +164,7 @@ def _absolute(option: str, text: str) -> Path:
         raise ValidationError(
             f"{option}: {text} is relative, and the current folder was removed; name a whole path"
         ) from error
-    except RuntimeError as error:  # ~somebody
+    except RuntimeError as error:  # the home of an unknown user
         raise ValidationError(f"{option}: {text}: {error}") from error
 
 

@@ -38,21 +38,21 @@ def main() -> None:
     this_host()  # cached for all of them
     gc.freeze()  # untouched pages stay shared
     while True:
-        told, tell = os.pipe()
+        readiness, report = os.pipe()
         if os.fork() == 0:
-            os.close(told)
-            _run_apart(tell)
-        os.close(tell)
+            os.close(readiness)
+            _run_apart(report)
+        os.close(report)
         # Nothing is read if the next supervisor was killed, or found the client gone.
-        called = os.read(told, 1)
+        called = os.read(readiness, 1)
         if called:
-            os.read(told, 1)  # its end: the client has its answer, or gets none
-        os.close(told)
+            os.read(readiness, 1)  # its end: the client has its answer, or gets none
+        os.close(readiness)
         if not called:
             return
 
 
-def _run_apart(tell: int) -> NoReturn:
+def _run_apart(report: int) -> NoReturn:
     """Be the next supervisor; never returns to the loop of the spawner."""
     code = 1
     try:
@@ -61,8 +61,8 @@ def _run_apart(tell: int) -> NoReturn:
         channel = _next_channel()
         if channel is not None:
             with contextlib.suppress(BrokenPipeError):  # the spawner was killed
-                os.write(tell, b".")
-            _serve(channel, context, lambda: os.close(tell))
+                os.write(report, b".")
+            _serve(channel, context, lambda: os.close(report))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())  # the traceback goes to supervisor.log
@@ -89,9 +89,9 @@ def _serve(
 ) -> None:
     """Read the orders of one job and carry them out."""
 
-    def answer(said: dict[str, Any]) -> None:
+    def answer(reply: dict[str, Any]) -> None:
         with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may be gone
-            channel.sendall(json.dumps(said).encode() + b"\n")
+            channel.sendall(json.dumps(reply).encode() + b"\n")
         answered()
 
     text = read_all(channel)
