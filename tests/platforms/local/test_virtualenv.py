@@ -116,6 +116,9 @@ def test_results(sdk: VirtualEnvSDK, tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ({"script": "/no/such/script.py"}, "script: /no/such/script.py"),
+        ({"script": "/" + "x" * 300}, "script: cannot inspect"),
+        ({"script": "~nosuchuser/train.py"}, "script: ~nosuchuser/train.py: "),
+        ({"cwd": "~nosuchuser"}, "cwd: ~nosuchuser: "),
         ({"script_args": ["{nothing}"]}, "{nothing}"),
         ({"script_args": ["{config_path}"]}, "there is no spec"),
         ({"specs": {}, "config_format": "ini"}, "json, yaml"),

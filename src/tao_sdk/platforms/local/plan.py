@@ -136,17 +136,17 @@ def _command(command: str, folder: JobFolder) -> tuple[dict[str, str], list[str]
 
 
 def _check_cwd(cwd: str | None) -> str:
-    place = _absolute("cwd", cwd or ".")
-    if not _examined("cwd", place, place.is_dir):
+    place = absolute_path("cwd", cwd or ".")
+    if not examine("cwd", place, place.is_dir):
         raise ValidationError(f"cwd: {place} is not a folder of this machine")
     return str(place)
 
 
 def _check_results_root(text: str) -> Path:
     """The folder below which results go; an error when it can be seen that it cannot be made."""
-    place = _absolute("results_root", text)
+    place = absolute_path("results_root", text)
     nearest = place
-    while not _examined("results_root", nearest, nearest.exists):
+    while not examine("results_root", nearest, nearest.exists):
         nearest = nearest.parent
     if not nearest.is_dir():
         raise ValidationError(f"results_root: {nearest} is not a folder; choose another place")
@@ -157,7 +157,8 @@ def _check_results_root(text: str) -> Path:
     return place
 
 
-def _absolute(option: str, text: str) -> Path:
+def absolute_path(option: str, text: str) -> Path:
+    """The path that an option names; an error that names the option if there is none."""
     try:
         return Path(text).expanduser().absolute()
     except FileNotFoundError as error:
@@ -168,7 +169,8 @@ def _absolute(option: str, text: str) -> Path:
         raise ValidationError(f"{option}: {text}: {error}") from error
 
 
-def _examined(option: str, path: Path, question: Callable[[], bool]) -> bool:
+def examine(option: str, path: Path, question: Callable[[], bool]) -> bool:
+    """Ask the file system about a path; its errors name the option."""
     try:
         return question()
     except OSError as error:

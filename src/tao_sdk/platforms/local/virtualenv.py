@@ -14,7 +14,7 @@ from tao_sdk.job_store.paths import state_paths
 from tao_sdk.platforms.backend import JobIdentity, Plan
 from tao_sdk.platforms.local.backend import LocalBackend
 from tao_sdk.platforms.local.orders import StagedFiles
-from tao_sdk.platforms.local.plan import plan_argv
+from tao_sdk.platforms.local.plan import absolute_path, examine, plan_argv
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import build_request
 from tao_sdk.spec_files import dump_spec
@@ -107,7 +107,7 @@ class VirtualEnvSDK(LocalSDK):
     ) -> Plan:
         """Exactly what `create_python_job` would run. Nothing is created."""
         python = self._interpreter()
-        place = Path(cwd).expanduser() if cwd else Path.cwd()
+        place = absolute_path("cwd", str(cwd or "."))
         program = _check_script(script, place)
         identity = JobIdentity.new()
         results_root = self.work_dir / "results"
@@ -259,8 +259,9 @@ def _parent_of(
 
 
 def _check_script(script: str | Path, place: Path) -> Path:
-    program = (place / Path(script).expanduser()).absolute()
-    if not program.is_file():
+    text = str(script)
+    program = absolute_path("script", text if text.startswith("~") else str(place / text))
+    if not examine("script", program, program.is_file):
         raise ValidationError(f"script: {program} is not a file")
     return program
 
