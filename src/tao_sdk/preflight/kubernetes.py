@@ -17,7 +17,7 @@ from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
 from tao_sdk.platforms.kubernetes.api import KubeApi, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
-from tao_sdk.platforms.kubernetes.planning import wish_for
+from tao_sdk.platforms.kubernetes.planning import gpu_request
 from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import FAILED, Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
@@ -148,7 +148,7 @@ def _capacity(cluster: Cluster, nodes: Items, request: PreflightRequest) -> Chec
     if not total and not request.gpu_count:
         return warning("kubernetes.gpus", capacity.NO_OPERATOR)
     gpus = max(1, request.gpu_count or 1)
-    wish = wish_for(gpus, request.num_nodes, _placement(request.options))
+    wish = gpu_request(gpus, request.num_nodes, _placement(request.options))
     judged = capacity.judge(wish, nodes, cluster.pods(), autoscaler=cluster.has_autoscaler())
     if judged.error:
         return failed("kubernetes.gpus", judged.error, "Ask for less, or add nodes.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tao_sdk.platforms.kubernetes.capacity import Wish, judge, largest, total_gpus
+from tao_sdk.platforms.kubernetes.capacity import GpuRequest, judge, largest, total_gpus
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
@@ -38,14 +38,14 @@ def pod(on: str, gpus: int, phase: str = "Running") -> Any:
 
 
 def test_room() -> None:
-    assert judge(Wish(8), [node("a", 8)], []) == ("", ())
-    assert judge(Wish(4, pods=4), [node("a", 8), node("b", 8)], []) == ("", ())
+    assert judge(GpuRequest(8), [node("a", 8)], []) == ("", ())
+    assert judge(GpuRequest(4, pods=4), [node("a", 8), node("b", 8)], []) == ("", ())
 
 
 @pytest.mark.seed("003.4")
 @pytest.mark.seed("003.8")
 def test_no_gpus_at_all_means_no_gpu_operator() -> None:
-    found = judge(Wish(1), [node("a", 0)], [])
+    found = judge(GpuRequest(1), [node("a", 0)], [])
     assert found.error.startswith("No nvidia.com/gpu resources allocatable on the cluster")
     assert "gpu-operator" in found.error
 
@@ -53,14 +53,14 @@ def test_no_gpus_at_all_means_no_gpu_operator() -> None:
 @pytest.mark.seed("003.4")
 def test_eight_nodes_of_one_gpu_are_no_room_for_a_pod_of_eight() -> None:
     """Lesson W14: the sum over all nodes says nothing about one pod."""
-    found = judge(Wish(8), [node(f"n{n}", 1) for n in range(8)], [])
+    found = judge(GpuRequest(8), [node(f"n{n}", 1) for n in range(8)], [])
     assert "no node is big enough" in found.error
     assert "n0 has 1" in found.error
 
 
 @pytest.mark.seed("003.4")
 def test_too_few_nodes_for_all_pods() -> None:
-    found = judge(Wish(8, pods=3), [node("a", 8), node("b", 8)], [])
+    found = judge(GpuRequest(8, pods=3), [node("a", 8), node("b", 8)], [])
     assert "too few" in found.error
     assert "3 times" in found.error
 
@@ -68,12 +68,12 @@ def test_too_few_nodes_for_all_pods() -> None:
 def test_what_runs_is_counted_and_only_warned_about() -> None:
     """Lesson W14: usage ignored."""
     nodes = [node("a", 8), node("b", 8)]
-    found = judge(Wish(4), nodes, [pod("a", 6), pod("b", 5)])
+    found = judge(GpuRequest(4), nodes, [pod("a", 6), pod("b", 5)])
     assert found.error == ""
     [told] = found.warnings
     assert "a 2 of 8" in told
     assert "b 3 of 8" in told
-    assert judge(Wish(4), nodes, [pod("a", 6), pod("b", 8, "Succeeded")]) == ("", ())
+    assert judge(GpuRequest(4), nodes, [pod("a", 6), pod("b", 8, "Succeeded")]) == ("", ())
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_runs_is_counted_and_only_warned_about() -> None:
 )
 def test_nodes_that_the_pod_cannot_be_put_on(unfit: Any, why: str) -> None:
     """Lesson W14: selectors, taints, cordons ignored."""
-    found = judge(Wish(8, node_selector={"gpu-type": "h100"}), [unfit], [])
+    found = judge(GpuRequest(8, node_selector={"gpu-type": "h100"}), [unfit], [])
     assert f"a has 8 but {why}" in found.error
 
 
@@ -101,25 +101,25 @@ def test_nodes_that_the_pod_cannot_be_put_on(unfit: Any, why: str) -> None:
 )
 def test_taints_that_are_tolerated(toleration: Any) -> None:
     tainted = node("a", 8, taints=[GPU_TAINT])
-    assert judge(Wish(8, tolerations=[toleration]), [tainted], []) == ("", ())
+    assert judge(GpuRequest(8, tolerations=[toleration]), [tainted], []) == ("", ())
 
 
 def test_taints_that_only_discourage_do_not_matter() -> None:
     taint = {**GPU_TAINT, "effect": "PreferNoSchedule"}
-    assert judge(Wish(8), [node("a", 8, taints=[taint])], []) == ("", ())
+    assert judge(GpuRequest(8), [node("a", 8, taints=[taint])], []) == ("", ())
 
 
 @pytest.mark.parametrize("sign", ["karpenter.sh/nodepool", "k8s.io/cluster-autoscaler/enabled"])
 def test_a_cluster_that_grows_is_warned_about(sign: str) -> None:
     """Lesson W14: autoscaled clusters blocked."""
-    found = judge(Wish(8), [node("a", 0, labels={sign: "x"})], [])
+    found = judge(GpuRequest(8), [node("a", 0, labels={sign: "x"})], [])
     assert found.error == ""
     assert "adds nodes by itself" in found.warnings[0]
-    assert judge(Wish(8), [node("a", 0)], [], autoscaler=True).error == ""
+    assert judge(GpuRequest(8), [node("a", 0)], [], autoscaler=True).error == ""
 
 
 def test_pods_that_cannot_be_listed() -> None:
-    found = judge(Wish(8), [node("a", 8)], None)
+    found = judge(GpuRequest(8), [node("a", 8)], None)
     assert found.error == ""
     assert "cannot be listed" in found.warnings[0]
 
@@ -127,4 +127,4 @@ def test_pods_that_cannot_be_listed() -> None:
 def test_totals() -> None:
     nodes = [node("a", 8), node("b", 4, unschedulable=True), node("c", 0)]
     assert total_gpus(nodes) == 12
-    assert largest(nodes, Wish(-1)) == 8
+    assert largest(nodes, GpuRequest(-1)) == 8

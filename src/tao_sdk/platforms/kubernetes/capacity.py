@@ -26,7 +26,7 @@ _SCHEDULING = ("NoSchedule", "NoExecute")
 _AUTOSCALED = ("karpenter.sh/", "cluster-autoscaler.kubernetes.io/", "k8s.io/cluster-autoscaler/")
 
 
-class Wish(NamedTuple):
+class GpuRequest(NamedTuple):
     """What a job asks for."""
 
     gpus: int
@@ -56,7 +56,7 @@ class Room(NamedTuple):
 
 
 def judge(
-    wish: Wish,
+    request: GpuRequest,
     nodes: Sequence[Mapping[str, Any]],
     pods: Sequence[Mapping[str, Any]] | None,
     *,
@@ -70,16 +70,16 @@ def judge(
     fitting = [
         rooms[_name(node)]
         for node in nodes
-        if why_not(node, wish) == "" and rooms[_name(node)].gpus >= wish.gpus
+        if why_not(node, request) == "" and rooms[_name(node)].gpus >= request.gpus
     ]
-    if sum(room.gpus // wish.gpus for room in fitting) < wish.pods:
-        return _never(_too_big(wish, nodes, rooms, fitting), grows=grows)
+    if sum(room.gpus // request.gpus for room in fitting) < request.pods:
+        return _never(_too_big(request, nodes, rooms, fitting), grows=grows)
     if pods is None:
         told = "pods of other namespaces cannot be listed, so GPUs in use were not counted"
         return Judgement(warnings=(told,))
-    if sum(room.free // wish.gpus for room in fitting) < wish.pods:
+    if sum(room.free // request.gpus for room in fitting) < request.pods:
         free = ", ".join(f"{room.name} {room.free} of {room.gpus}" for room in fitting)
-        told = f"not enough GPUs are free now ({_asked(wish)}; free: {free}): the job will wait"
+        told = f"not enough GPUs are free now ({_asked(request)}; free: {free}): the job will wait"
         return Judgement(warnings=(told,))
     return Judgement()
 
@@ -89,22 +89,22 @@ def total_gpus(nodes: Sequence[Mapping[str, Any]]) -> int:
     return sum(_gpus(node) for node in nodes)
 
 
-def largest(nodes: Sequence[Mapping[str, Any]], wish: Wish) -> int:
+def largest(nodes: Sequence[Mapping[str, Any]], request: GpuRequest) -> int:
     """The most GPUs that one usable node has."""
-    return max((_gpus(node) for node in nodes if not why_not(node, wish)), default=0)
+    return max((_gpus(node) for node in nodes if not why_not(node, request)), default=0)
 
 
-def why_not(node: Mapping[str, Any], wish: Wish) -> str:
+def why_not(node: Mapping[str, Any], request: GpuRequest) -> str:
     """Why a pod cannot be put on a node, apart from its size; "" if it can."""
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return "is cordoned"
     labels = node["metadata"].get("labels") or {}
-    for name, value in wish.node_selector.items():
+    for name, value in request.node_selector.items():
         if labels.get(name) != value:
             return f"has not the label {name}={value}"
     for taint in spec.get("taints") or ():
-        if taint.get("effect") in _SCHEDULING and not _is_tolerated(taint, wish.tolerations):
+        if taint.get("effect") in _SCHEDULING and not _is_tolerated(taint, request.tolerations):
             return f"has the taint {taint['key']}:{taint['effect']}"
     ready = [
         condition["status"]
@@ -141,7 +141,7 @@ def _never(told: str, *, grows: bool) -> Judgement:
 
 
 def _too_big(
-    wish: Wish,
+    request: GpuRequest,
     nodes: Sequence[Mapping[str, Any]],
     rooms: Mapping[str, Room],
     fitting: Sequence[Room],
@@ -151,16 +151,16 @@ def _too_big(
         room = rooms[_name(node)]
         if not room.gpus:
             continue
-        why = why_not(node, wish)
+        why = why_not(node, request)
         told.append(f"{room.name} has {room.gpus}" + (f" but {why}" if why else ""))
     some = "; ".join(told[:8]) + ("; …" if len(told) > 8 else "")
     what = "no node is big enough" if not fitting else "the nodes that fit are too few"
-    return f"{what}: {_asked(wish)} of {GPU}; {some}"
+    return f"{what}: {_asked(request)} of {GPU}; {some}"
 
 
-def _asked(wish: Wish) -> str:
-    each = f"{wish.gpus} GPU{'s' if wish.gpus > 1 else ''} on one node"
-    return f"{each}, {wish.pods} times" if wish.pods > 1 else each
+def _asked(request: GpuRequest) -> str:
+    each = f"{request.gpus} GPU{'s' if request.gpus > 1 else ''} on one node"
+    return f"{each}, {request.pods} times" if request.pods > 1 else each
 
 
 def _rooms(

@@ -86,7 +86,7 @@ class Guard:
         """GPUs per pod, and what is to be said; raises `CapacityError` where there are too few."""
         if request.gpu_count == 0:
             return 0, []
-        wish = wish_for(request.gpu_count, request.num_nodes, request.options)
+        wanted = gpu_request(request.gpu_count, request.num_nodes, request.options)
         nodes = self._cluster.nodes()
         if nodes is None:
             if request.gpu_count == -1:
@@ -97,14 +97,14 @@ class Guard:
             told = "nodes cannot be listed by you, so it is not known whether there are such GPUs"
             return request.gpu_count, [told]
         if request.gpu_count == -1:
-            wish = wish._replace(gpus=max(1, capacity.largest(nodes, wish)))
+            wanted = wanted._replace(gpus=max(1, capacity.largest(nodes, wanted)))
         pods = self._cluster.pods()
-        found = capacity.judge(wish, nodes, pods)
+        found = capacity.judge(wanted, nodes, pods)
         if found.error and self._cluster.has_autoscaler():
-            found = capacity.judge(wish, nodes, pods, autoscaler=True)
+            found = capacity.judge(wanted, nodes, pods, autoscaler=True)
         if found.error:
             raise CapacityError(found.error)
-        return wish.gpus, list(found.warnings)
+        return wanted.gpus, list(found.warnings)
 
     def _check_objects(self, options: KubernetesOptions, namespace: str) -> list[str]:
         warnings: list[str] = []
@@ -164,7 +164,7 @@ class Guard:
             raise BackendUnreachableError(error.message) from error
 
 
-def wish_for(gpus: int, pods: int, options: KubernetesOptions) -> capacity.Wish:
+def gpu_request(gpus: int, pods: int, options: KubernetesOptions) -> capacity.GpuRequest:
     """What is asked for, with what an overlay changes about where pods may be put."""
     placed: dict[str, Any] = {
         "nodeSelector": options.node_selector,
@@ -174,7 +174,7 @@ def wish_for(gpus: int, pods: int, options: KubernetesOptions) -> capacity.Wish:
     for key in ("spec", "template", "spec"):
         patch = patch.get(key) or {}
     placed = overlay.merge(placed, {key: patch[key] for key in placed if key in patch})
-    return capacity.Wish(
+    return capacity.GpuRequest(
         gpus,
         pods,
         placed.get("nodeSelector", {}),
