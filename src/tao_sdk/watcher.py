@@ -18,6 +18,7 @@ from tao_sdk import file_locks
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
+from tao_sdk.platforms.capabilities import PollBackoff, backoff_of
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.registry import get
 from tao_sdk.platforms.sdk import PlatformSDK
@@ -62,6 +63,7 @@ class Watcher:
         self._poll_seconds = poll_seconds
         self._idle_seconds = idle_seconds
         self._sdks: dict[str, PlatformSDK] = {}
+        self._backoffs: dict[str, tuple[frozenset[str], PollBackoff]] = {}
         self._seen: dict[str, tuple[str, str]] = {}
         self._complained: set[str] = set()
 
@@ -109,6 +111,9 @@ class Watcher:
                 self._complain_once(f"{platform}: {error}")
                 continue
             try:
+                if not self._is_due(sdk, mine):
+                    open_jobs += max(1, len(mine))
+                    continue
                 open_jobs += self._look_at(sdk, mine)
             except TaoError as error:
                 # A platform that fails must not keep the others from being watched.
@@ -120,6 +125,17 @@ class Watcher:
         if platform not in self._sdks:
             self._sdks[platform] = get(platform)(state_file=self._state_file)
         return self._sdks[platform]
+
+    def _is_due(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> bool:
+        """Whether the platform should be asked now; at once when its open jobs are others."""
+        ids = frozenset(row["job_id"] for row in rows)
+        known, backoff = self._backoffs.get(sdk.platform, (None, None))
+        if backoff is None or known != ids:
+            if backoff is not None:
+                backoff.close()
+            backoff = backoff_of(sdk.backend, sorted(ids))
+            self._backoffs[sdk.platform] = (ids, backoff)
+        return not ids or backoff.is_due()
 
     def _look_at(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> int:
         sdk.reconcile()

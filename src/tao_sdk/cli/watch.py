@@ -30,7 +30,12 @@ from tao_sdk.watcher import Change, Watcher, is_watched
 @click.option("-d", "--detach", is_flag=True, help="Watch in the background.")
 @click.option("--once", is_flag=True, help="Ask every platform once and return.")
 @click.option(
-    "--interval", type=time_span, default="2s", show_default=True, metavar="TIME", help="How often."
+    "--interval",
+    type=time_span,
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="How often, at most; some platforms are asked more rarely.",
 )
 @json_option
 @pass_session

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tao_sdk.platforms.backend import Attempt, JobRef, Observation, RetryLimits
+from tao_sdk.platforms.backend import Attempt, Backend, JobRef, Observation, RetryLimits
 
 if TYPE_CHECKING:
     from tao_sdk.failures import Evidence
@@ -72,6 +72,10 @@ class PollBackoff:
         """Wait that long, or less if something happens."""
         time.sleep(seconds)
 
+    def is_due(self) -> bool:
+        """Whether a caller that does other things between polls should poll now."""
+        return True
+
     def close(self) -> None:
         """Release what reports changes."""
 
@@ -82,6 +86,13 @@ class BacksOff(Protocol):
 
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         """How a caller waits between two polls of these jobs. The caller closes it."""
+
+
+def backoff_of(backend: Backend, job_ids: Sequence[str]) -> PollBackoff:
+    """How a caller waits between two polls of these jobs. The caller closes it."""
+    if isinstance(backend, BacksOff):
+        return backend.backoff(job_ids)
+    return PollBackoff(backend.poll_seconds)
 
 
 @runtime_checkable

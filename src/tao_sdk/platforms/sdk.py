@@ -28,14 +28,13 @@ from tao_sdk.job_store import decode, resolve_sdk_state_paths
 from tao_sdk.platforms.backend import Backend, JobIdentity, Plan
 from tao_sdk.platforms.bucket_results import remove_from_bucket
 from tao_sdk.platforms.capabilities import (
-    BacksOff,
     Browses,
     Closes,
     Deletes,
     ExplainsPending,
     ListsReplicas,
     ListsResults,
-    PollBackoff,
+    backoff_of,
 )
 from tao_sdk.platforms.logs import LogStream, in_pieces
 from tao_sdk.platforms.request import Command, NoOptions, Option, build_request, options_of
@@ -272,7 +271,7 @@ class PlatformSDK(ABC):
             self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
         delay = _FIRST_DELAY
-        with contextlib.closing(self._backoff(job_ids)) as pauses:
+        with contextlib.closing(backoff_of(self.backend, job_ids)) as pauses:
             while True:
                 statuses = self.get_statuses(job_ids)
                 for job_id, status in statuses.items():
@@ -306,13 +305,14 @@ class PlatformSDK(ABC):
     ) -> LogStream:
         """Lines of the log as an iterator that never holds the log in memory."""
         row = self._own_row(job_id)
+        backoff = backoff_of(self.backend, [job_id])
         return LogStream(
             self.backend,
             job_ref(row),
             follow=follow and row["status"] not in TERMINAL_STATES,
             tail=tail,
             cursor=cursor,
-            has_ended=lambda: self._is_over(job_id),
+            has_ended=lambda: backoff.is_due() and self._is_over(job_id),
         )
 
     def get_job_logs(self, job_id: str, tail: int | None = None) -> str:
@@ -438,11 +438,6 @@ class PlatformSDK(ABC):
             rows = self.store.jobs_by_id(list(job_ids))
         rows = self._refresher.refresh(rows, attend=attend)
         return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
-
-    def _backoff(self, job_ids: Sequence[str]) -> PollBackoff:
-        if isinstance(self.backend, BacksOff):
-            return self.backend.backoff(job_ids)
-        return PollBackoff(self.backend.poll_seconds)
 
     def _browse(self) -> Browses:
         if isinstance(self.backend, Browses):

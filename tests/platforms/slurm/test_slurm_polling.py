@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from slurm_jobs import start
 from slurm_lab import SlurmPlatformLab
 
 from tao_sdk.models import JobState
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.slurm import SlurmSDK
 from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.slurm.polling import (
@@ -20,6 +22,7 @@ from tao_sdk.platforms.slurm.polling import (
     SlurmBackoff,
     pause_after,
 )
+from tao_sdk.watcher import Watcher
 
 
 class FakeClock:
@@ -41,7 +44,7 @@ class Waiter:
     def __init__(self, queue: SharedQueue, clock: FakeClock) -> None:
         self.states: list[JobState] = [JobState.PENDING]
         self.accepted = AcceptedAge()
-        self.backoff = SlurmBackoff(lambda: list(self.states), self.accepted, clock.sleep)
+        self.backoff = SlurmBackoff(lambda: list(self.states), self.accepted, clock.sleep, clock)
         self.queue = queue
         self.asked: list[float] = []
 
@@ -110,6 +113,22 @@ def test_many_that_wait_ask_as_often_as_one(queue: SharedQueue, clock: FakeClock
     assert min(gaps) > 55
 
 
+def test_who_does_other_things_meanwhile_polls_as_rarely(
+    queue: SharedQueue, clock: FakeClock
+) -> None:
+    """The watcher, and a followed log, which hints at an end."""
+    waiter = Waiter(queue, clock)
+    due = []
+    while clock.now < 1_100:
+        if waiter.backoff.is_due():
+            due.append(clock.now - 1_000)
+        if clock.now == 1_040:
+            waiter.states = [JobState.RUNNING]
+        clock.now += 0.5
+    assert due[:5] == [0, 2, 6, 14, 29]
+    assert due[5:8] == [40.5, 42.5, 46.5]
+
+
 def test_only_a_poll_after_a_pause_uses_an_old_answer(queue: SharedQueue, clock: FakeClock) -> None:
     waiter, other = Waiter(queue, clock), Waiter(queue, clock)
     waiter.poll()
@@ -158,3 +177,24 @@ def test_processes_that_wait_share_an_answer(sdk: SlurmSDK, lab: SlurmPlatformLa
     before = len(sdk.backend.transport.calls)
     sdk.get_job_status(jobs[0].id)
     assert len(sdk.backend.transport.calls) == before + 1
+
+
+def test_following_a_log_asks_rarely_and_ends_in_time(sdk: SlurmSDK, lab: SlurmPlatformLab) -> None:
+    """Its job runs until the test has seen enough reads; then the batch script's end is a hint."""
+    job = start(sdk, "until [ -e ../go ]; do sleep 0.1; done; echo over")
+    calls = sdk.backend.transport.calls
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(lambda: list(sdk.stream_logs(job.id)))
+        eventually(lambda: list(calls).count("logs") >= 12, 120)
+        assert list(calls).count("observe") <= 6, list(calls)
+        (lab.slurm.shared / "results" / "go").touch()
+        assert followed.result(60) == ["over"]
+
+
+def test_the_watcher_asks_rarely(sdk: SlurmSDK, lab: SlurmPlatformLab) -> None:
+    start(sdk, "true", partition="closed")
+    watcher = Watcher(lab.state_file, lambda _: None, lambda _: None)
+    for _ in range(5):
+        assert watcher.look() == 1
+    [watching] = watcher._sdks.values()
+    assert list(watching.backend.transport.calls).count("observe") == 1

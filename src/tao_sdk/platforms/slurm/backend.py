@@ -61,6 +61,7 @@ class SlurmBackend(Backend):
         self._shared = SharedQueue(cluster.login)
         self._accepted = AcceptedAge()
         self._states: dict[str, JobState | None] = {}
+        self._exits: dict[str, str] = {}
 
     # ------------------------------------------------------------------ submitting
 
@@ -163,7 +164,7 @@ class SlurmBackend(Backend):
 
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         def states() -> Sequence[object]:
-            return [self._states.get(job_id) for job_id in job_ids]
+            return [(self._states.get(job_id), self._exits.get(job_id)) for job_id in job_ids]
 
         return SlurmBackoff(states, self._accepted)
 
@@ -196,6 +197,9 @@ class SlurmBackend(Backend):
                 "limit": str(limit),
             },
         )
+        for section in sections:
+            if section.name == "exits":
+                self._exits[job.job_id] = section.words
         labelled = node_count(job) > 1
         return logs.chunk_of(mounted(sections), known, labelled=labelled, flush=flush)
 

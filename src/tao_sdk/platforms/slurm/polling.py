@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -114,8 +115,9 @@ class SlurmBackoff(PollBackoff):
         states: Callable[[], Sequence[object]],
         accepted: AcceptedAge,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`states` are those of the jobs at the last poll."""
+        """`states` are those of the jobs at the last poll, and anything that hints at their end."""
         super().__init__(MAX_PAUSE_SECONDS)
         self._states = states
         self._accepted = accepted
@@ -123,6 +125,9 @@ class SlurmBackoff(PollBackoff):
         self._last: Sequence[object] | None = None
         self._quiet_polls = 0
         self._interval = 0.0
+        self._clock = clock
+        self._asked_at = 0.0
+        self._due_at: float | None = -math.inf
 
     def after(self, delay: float) -> float:  # noqa: ARG002 - has a schedule of its own
         """The next delay, counted from when the last answer was given."""
@@ -135,3 +140,14 @@ class SlurmBackoff(PollBackoff):
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
         self._accepted.max_age = max(self._interval, seconds)
+
+    def is_due(self) -> bool:
+        now = self._clock()
+        if self._due_at is None:  # the answer of the poll that was due last is known now
+            self._due_at = self._asked_at + self.after(0.0)
+        is_new = self._last is not None and self._states() != self._last
+        if not is_new and now < self._due_at:
+            return False
+        self._asked_at, self._due_at = now, None
+        self._accepted.max_age = 0.0 if is_new else self._interval
+        return True

@@ -1,6 +1,8 @@
 # Pieces of a job's logs. `wanted` has one "stream offset" per line; without any, `tail` lines of each.
 [ -d "${job_dir%/*}" ] || { mark away "${job_dir%/*}"; exit; }
 cd "$job_dir/slurm-logs" 2>/dev/null || { mark done; exit; }
+# How many attempts have ended: when that grows, the job may have ended.
+mark exits "$(ls "$job_dir"/claims/*/exit 2>/dev/null | wc -l)"
 # An attempt whose submitter died is known by its claim alone; one may be noted twice.
 attempts() {
   { cut -d' ' -f2 "$job_dir/submissions"; cat "$job_dir"/claims/*/owner; } 2>/dev/null |
