@@ -12,7 +12,7 @@ from tao_sdk.platforms.slurm.batch_script import array_script
 from tao_sdk.platforms.slurm.plan import Staged
 
 # Slurm's own default limit is 1001 tasks.
-MOST = 1000
+MAX_TASKS = 1000
 _OWN = ("--job-name=", "--output=", "--error=", "--chdir=")
 
 
@@ -38,10 +38,10 @@ def group(plans: Sequence[Plan]) -> list[Array]:
     for plan in plans:
         alike.setdefault(_shared(plan.payload), []).append(plan)
     return [
-        Array(secrets.token_hex(8), tuple(found[start : start + MOST]))
+        Array(secrets.token_hex(8), tuple(found[start : start + MAX_TASKS]))
         for found in alike.values()
         if len(found) > 1
-        for start in range(0, len(found), MOST)
+        for start in range(0, len(found), MAX_TASKS)
     ]
 
 
