@@ -162,7 +162,7 @@ class _Daemon:
             yield failed(
                 "docker.image",
                 f"{image} is not on the Docker host, and DOCKER_PULL_POLICY is never",
-                f"docker pull {image}   # there; or unset DOCKER_PULL_POLICY",
+                f"On the Docker host, run: docker pull {image}; or unset DOCKER_PULL_POLICY",
             )
         else:
             yield warning(
@@ -179,7 +179,7 @@ class _Daemon:
                 f"Docker has no NVIDIA runtime; it has {', '.join(runtimes) or 'none'}",
                 _SETUP,
             )
-            yield skipped("docker.smoke", "not tried: Docker has no NVIDIA runtime")
+            yield skipped("docker.smoke", "skipped: Docker has no NVIDIA runtime")
             return
         yield passed("docker.runtime", "the NVIDIA runtime is registered")
         gpus: list[GpuFacts] | None = None
@@ -188,7 +188,7 @@ class _Daemon:
             if isinstance(seen, Check):
                 yield seen
                 if seen.status == "failed":
-                    yield skipped("docker.smoke", "not tried: the host itself sees no GPUs")
+                    yield skipped("docker.smoke", "skipped: the host itself sees no GPUs")
                     return
             else:
                 gpus = seen
@@ -242,11 +242,12 @@ class _Daemon:
                 another = with_flag("Name another one: {}", request.flags.smoke_image)
                 return failed("docker.smoke", str(error), another)
             return wanted
-        named = " and ".join(filter(None, candidates))
+        found = [image for image in candidates if image]
+        named = f"neither {' nor '.join(found)} is" if len(found) > 1 else f"{found[0]} is not"
         return failed(
             "docker.smoke",
-            f"not tried: {named} is not on the Docker host",
-            f"docker pull {wanted}   # there"
+            f"skipped: {named} on the Docker host",
+            f"On the Docker host, run: docker pull {wanted}"
             + with_flag("; or let this pull it: {}", request.flags.pull_smoke_image),
         )
 

@@ -13,7 +13,7 @@ import pytest
 from docker_lab import DockerLab
 
 from lab.docker.images import BUSYBOX
-from tao_sdk.errors import CapacityError
+from tao_sdk.errors import CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.gpus.leases import GpuLeases
 from tao_sdk.platforms.local import LocalSDK
@@ -80,6 +80,34 @@ class TestAssignment:
             waiting.id,
         )
         assert found == ["Complete", f"200000 {lab.gpus.split(',')[0]} of-the-job"]
+
+    def test_what_happens_when_busy_is_said(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        assert "when_busy='refuse', the default" in sdk.plan(**gpu_job(lab, "true")).render()
+        holder = sdk.create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+        with pytest.raises(CapacityError, match="when_busy='refuse', the default on Docker"):
+            sdk.create_job(**gpu_job(lab, "true"))
+        holder.cancel()
+
+    def test_named_gpus_work_where_none_can_be_listed(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No nvidia-smi in the image, MIG, Jetson: it was refused."""
+
+        def without_program(image: str, _: object) -> dict[str, Any]:
+            return {"Image": image, "Entrypoint": ["no-such-program"], "HostConfig": {}}
+
+        monkeypatch.setattr("tao_sdk.platforms.docker.host.probe_config", without_program)
+        name = lab.gpus.split(",")[0]
+        sdk = lab.sdk()
+        monkeypatch.setattr(sdk.backend.host, "_local", False)  # type: ignore[attr-defined]  # of this backend, not of all
+        asked = gpu_job(lab, "echo $NVIDIA_VISIBLE_DEVICES", gpu_ids=[name])
+        assert f"gpu_ids: {name} cannot be checked" in sdk.plan(**asked).render()
+        job = sdk.create_job(**asked)
+        assert job.wait(timeout=LONG).status == "Complete"
+        assert sdk.get_job_logs(job.id).strip() == name
+        with pytest.raises(SubmissionRejectedError, match=r"cannot be listed.*gpu_ids= names them"):
+            sdk.create_job(**gpu_job(lab, "true"))
 
     def test_gpus_of_the_remote_host_are_asked_there(
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch

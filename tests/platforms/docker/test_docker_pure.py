@@ -322,6 +322,19 @@ def test_whose_name_a_pull_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
     assert account("docker.io") is None
 
 
+def test_parts_of_a_gpu_are_in_no_list() -> None:
+    listed = [Gpu("0", "GPU-a"), Gpu("1", "GPU-b")]
+    part = "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"
+    wanted = gpus.GpuRequest(1, (part,))
+    found, count = choose_gpus(gpus.with_unlisted(listed, wanted), wanted, gpus.HOST)
+    assert (found, count) == ([Gpu(part, part)], 1)
+    given = gpus.with_gpus({"Labels": {}, "HostConfig": {}}, found, INFO)
+    assert given["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] == [part]
+    other = gpus.GpuRequest(1, ("7",))
+    with pytest.raises(CapacityError, match="has no GPU 7"):
+        choose_gpus(gpus.with_unlisted(listed, other), other, gpus.HOST)
+
+
 def test_pull_progress() -> None:
     lines = [
         {"status": "Pulling from lab/image", "id": "1"},

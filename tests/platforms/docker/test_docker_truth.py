@@ -91,6 +91,24 @@ def test_what_a_submission_asks_of_the_daemon(lab: DockerLab) -> None:
     job.wait(timeout=LONG)
 
 
+def test_a_start_whose_error_comes_too_late_is_no_refusal(
+    lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The container ran, and its job was said to be rejected."""
+    real = docker.APIClient.start
+
+    def start(self: docker.APIClient, container: str) -> None:
+        real(self, container)
+        raise DaemonError(500, "context deadline exceeded", f"POST /containers/{container}/start")
+
+    sdk = lab.sdk()
+    monkeypatch.setattr(docker.APIClient, "start", start)
+    job = sdk.create_job(**lab.counted_job("exit 3"))
+    assert job.wait(timeout=LONG).status == "Error"
+    assert lab.starts_of(job.id) == 1
+    assert job.explain()["exit_code"] == 3  # type: ignore[index]  # None would fail here as well
+
+
 def test_a_cancellation_that_the_daemon_refuses_was_not_heard(
     lab: DockerLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

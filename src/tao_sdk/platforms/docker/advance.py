@@ -74,7 +74,7 @@ class Advancer:
 
     def _start_waiting(self, jobs: set[str], census: Census) -> None:
         refused = self._queue.start_in_order(
-            jobs, census, self._host.known_gpus(), self._host.gpus, self._transport.info
+            jobs, census, self._host.known_gpus(), self._host.gpus_for, self._transport.info
         )
         for job_id, why in refused.items():
             outcome = Outcome(None, "", "", error=f"Docker refuses the container: {why}")

@@ -121,7 +121,7 @@ class DockerBackend(Backend):
         info = self.transport.info
         known = self.host.known_gpus() if wish.any else None
         if known is not None:
-            choose_gpus(known, wish, gpus.HOST)
+            choose_gpus(gpus.with_unlisted(known, wish), wish, gpus.HOST)
         mounts: tuple[Mount, ...] = request.options.mounts
         folders = self._check_sources(mounts)
         results = results_mount(mounts)
@@ -170,7 +170,7 @@ class DockerBackend(Backend):
             },
             results_dir=results_dir,
             local_results_dir=results_dir if local_bind else "",
-            warnings=planning.notes(user, results_dir, wish, request),
+            warnings=planning.notes(user, results_dir, wish, request, known),
             payload=(body, wish, command, folders),
         )
 
@@ -204,7 +204,7 @@ class DockerBackend(Backend):
     def _submit_with_gpus(
         self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: GpuRequest
     ) -> Submission:
-        host_gpus = self.host.gpus(plan.request.image)
+        host_gpus = self.host.gpus_for(plan.request.image, wish)
         usable, count = choose_gpus(host_gpus, wish, gpus.HOST)
         census = self._census()
         first = self._queue.first_in_the_way(census, host_gpus, usable)
@@ -221,8 +221,9 @@ class DockerBackend(Backend):
                 native |= {"id": container, "queued": True}
                 return Submission(plan.identity.name, native, f"waiting for GPUs{held}")
             raise CapacityError(
-                f"{count} GPUs asked for, {lease.free} of {len(usable)} are free{held}; "
-                "when_busy='wait' waits for them"
+                f"{count} GPUs asked for, {lease.free} of {len(usable)} are free{held}. "
+                "when_busy='refuse', the default on Docker, refuses the job then; "
+                "when_busy='wait' queues it"
             )
         try:
             given = gpus.with_gpus(body, lease.gpus, self.transport.info)

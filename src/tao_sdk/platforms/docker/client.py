@@ -28,7 +28,8 @@ LONG_SECONDS = 120
 _SILENT_SECONDS = 900
 # What this code was written for. Daemons speak a range of versions: we take the newest of both.
 _NEWEST_API = (1, 47)
-_SSH = "http+docker://ssh"
+# Not docker-py's own "ssh": for that it reads answers from other sockets than ours.
+_SSH = "http+docker://openssh"
 
 
 class DaemonError(PlatformError):

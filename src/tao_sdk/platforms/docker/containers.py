@@ -7,6 +7,7 @@ from typing import Any
 
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.common.archives import Member, pack
+from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker import config, placeholders
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases, Lease
@@ -106,12 +107,23 @@ class Launcher:
         try:
             self._transport.api.start(container)
         except DaemonError as error:
+            if self._has_started(container):
+                return  # the error came too late to be a refusal
             if not _network_is_gone(error):
                 raise
             # Pruned since the container was made: a network that nobody uses yet.
             found = self._transport.api.inspect_container(container)
             ensure_network(self._transport, found["HostConfig"]["NetworkMode"])
             self._transport.api.start(container)
+
+    def _has_started(self, container: str) -> bool:
+        try:
+            state = self._transport.api.inspect_container(container)["State"]
+        except DaemonError as error:
+            if not error.missing:
+                raise
+            return False
+        return bool(container_time(state["StartedAt"]))
 
     def _create(self, name: str, body: Mapping[str, Any]) -> str:
         return self._transport.api.create(dict(body), name)

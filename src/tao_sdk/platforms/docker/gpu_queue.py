@@ -31,7 +31,7 @@ from tao_sdk.platforms.docker.containers import (
     queued_name,
 )
 from tao_sdk.platforms.docker.gpu_leases import TENTATIVE_SECONDS, Busy, DaemonLeases, Lease
-from tao_sdk.platforms.docker.gpus import HOST, with_gpus
+from tao_sdk.platforms.docker.gpus import HOST, with_gpus, with_unlisted
 from tao_sdk.platforms.docker.placeholders import read_from_container, remove
 from tao_sdk.platforms.docker.status import Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
@@ -127,7 +127,7 @@ class GpuQueue:
         jobs: Collection[str],
         census: Census,
         known: Sequence[Gpu] | None,
-        discover: Callable[[str], Sequence[Gpu]],
+        discover: Callable[[str, GpuRequest], Sequence[Gpu]],
         info: Mapping[str, Any],
     ) -> dict[str, str]:
         """Start those jobs that may start, and whatever is before them in the line.
@@ -199,14 +199,16 @@ class GpuQueue:
         self,
         waiting: Container,
         census: Census,
-        discover: Callable[[str], Sequence[Gpu]],
+        discover: Callable[[str, GpuRequest], Sequence[Gpu]],
         info: Mapping[str, Any],
     ) -> bool:
         """Whether the job runs now. Raises `_RefusedError` when the daemon cannot start it."""
         present = census.jobs.get(waiting.job_id)
         if present is not None:
             return self._clear(waiting, present)
-        _, usable, count = _candidates(waiting, discover(waiting.image))
+        _, usable, count = _candidates(
+            waiting, discover(waiting.image, _read(waiting.labels[_LABEL_WISH]))
+        )
         lease = self._leases.take(waiting.job_id, usable, count)
         if isinstance(lease, Busy):
             return False
@@ -309,6 +311,7 @@ def _candidates(waiting: Container, seen: Sequence[Gpu]) -> tuple[GpuRequest, li
         keys = {gpu.key for gpu in host_gpus}
         seen = [gpu for gpu in seen if gpu.key in keys]
         wish = GpuRequest(len(keys)) if wish.count == -1 else wish
+    seen = with_unlisted(seen, wish) if seen else seen
     return wish, *choose_gpus(seen, wish, HOST)
 
 

@@ -22,6 +22,18 @@ def request_of(request: JobRequest) -> GpuRequest:
     return wanted
 
 
+def with_unlisted(listed: Sequence[Gpu], wanted: GpuRequest) -> list[Gpu]:
+    """The GPUs that a host lists, and those named that no list can have.
+
+    Parts of a GPU (MIG) are in no list, and where there is none the names are taken as they are.
+    """
+    known = {name for gpu in listed for name in (gpu.index, gpu.key)}
+    unlisted = [
+        name for name in wanted.ids if name not in known and (not listed or name.startswith("MIG-"))
+    ]
+    return [*listed, *(Gpu(name, name) for name in dict.fromkeys(unlisted))]
+
+
 def is_tegra(info: Mapping[str, Any]) -> bool:
     """Is the daemon's host (not the client's) a Jetson or another Tegra machine?"""
     return "tegra" in str(info.get("KernelVersion", "")).lower()
@@ -32,7 +44,7 @@ def with_gpus(
 ) -> dict[str, Any]:
     """The same container with these GPUs."""
     given = copy.deepcopy(dict(config))
-    chosen = sorted(gpus, key=lambda gpu: int(gpu.index))
+    chosen = sorted(gpus, key=lambda gpu: (not gpu.index.isdigit(), len(gpu.index), gpu.index))
     ids = [gpu.index for gpu in chosen]
     keys = ",".join(gpu.key for gpu in chosen)
     given["Labels"] = {**given["Labels"], LABEL_GPUS: ",".join(ids), LABEL_GPU_KEYS: keys}

@@ -17,10 +17,11 @@ from tao_sdk.errors import (
     UnsupportedError,
     ValidationError,
 )
+from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.docker import config, placeholders
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
-from tao_sdk.platforms.docker.gpus import is_tegra, probe_config
+from tao_sdk.platforms.docker.gpus import is_tegra, probe_config, with_unlisted
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
 
@@ -37,6 +38,10 @@ _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _SCHEMES = ("file", "docker-bind", "docker-volume")
 
 
+class GpusUnknownError(SubmissionRejectedError):
+    """The host has no list of its GPUs, or none for this image."""
+
+
 class DockerHost:
     """What is on the machine that runs the daemon."""
 
@@ -50,6 +55,16 @@ class DockerHost:
     def gpus(self, image: str) -> list[Gpu]:
         """The GPUs of the host; `image` is what a probe runs in, where one is needed."""
         return self._inventory.get("gpus", lambda: self._find_gpus(image))
+
+    def gpus_for(self, image: str, wanted: GpuRequest) -> list[Gpu]:
+        """The GPUs from which a job gets its own; those that it names need not be listed."""
+        try:
+            listed = self.gpus(image)
+        except GpusUnknownError:
+            if not wanted.ids:
+                raise
+            listed = []
+        return with_unlisted(listed, wanted)
 
     def known_gpus(self) -> list[Gpu] | None:
         """The GPUs if they can be told without running a container, else None."""
@@ -66,13 +81,13 @@ class DockerHost:
         except DaemonError as error:
             if is_tegra(info) and "nvidia-smi" in str(error):
                 return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons come without the program
-            raise SubmissionRejectedError(
-                f"the GPUs of the Docker host cannot be listed: {error}"
+            raise GpusUnknownError(
+                f"the GPUs of the Docker host cannot be listed: {error}; gpu_ids= names them"
             ) from error
         if code != 0:
-            raise SubmissionRejectedError(
+            raise GpusUnknownError(
                 f"the GPUs of the Docker host cannot be listed: nvidia-smi in {image} ended with "
-                f"{code}: {text.strip()}"
+                f"{code}: {text.strip()}; gpu_ids= names them"
             )
         return parse_nvidia_smi(text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tao_sdk import settings
@@ -15,6 +15,7 @@ from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.common.option_checks import check_image
 from tao_sdk.platforms.docker import config, users
 from tao_sdk.platforms.docker.client import DockerClient
+from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.request import JobRequest
 
 
@@ -72,7 +73,11 @@ def artefacts(
 
 
 def notes(
-    user: users.ContainerUser, results_dir: str, wish: GpuRequest, request: JobRequest
+    user: users.ContainerUser,
+    results_dir: str,
+    wish: GpuRequest,
+    request: JobRequest,
+    known: Sequence[Gpu] | None,
 ) -> tuple[str, ...]:
     """What a person should know before submitting."""
     told = [config.SHELL_NOTE]
@@ -85,5 +90,16 @@ def notes(
             "outputs to a bucket)"
         )
     if wish.any and request.options.when_busy == "wait":
-        told.append("a job that waits for GPUs is started by whoever watches it (tao-sdk watch)")
+        told.append("a job that waits for GPUs is started by `tao-sdk watch` or `tao-sdk wait`")
+    elif wish.any:
+        told.append(
+            "if the GPUs are taken the job is refused (when_busy='refuse', the default on Docker); "
+            "when_busy='wait' queues it"
+        )
+    listed = {name for gpu in known or () for name in (gpu.index, gpu.key)}
+    if unlisted := [name for name in wish.ids if name not in listed]:
+        told.append(
+            f"gpu_ids: {', '.join(unlisted)} cannot be checked beforehand. Where the host cannot "
+            "list its GPUs, jobs share a GPU if they name it differently"
+        )
     return tuple(told)
