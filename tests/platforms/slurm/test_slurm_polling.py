@@ -142,6 +142,22 @@ def test_only_a_poll_after_a_pause_uses_an_old_answer(queue: SharedQueue, clock:
     assert len(waiter.asked) == 2
 
 
+def test_a_wait_that_is_over_accepts_nothing_old(queue: SharedQueue, clock: FakeClock) -> None:
+    waiter = Waiter(queue, clock)
+    waiter.backoff.pause(waiter.poll())
+    clock.now -= 1
+    waiter.backoff.close()
+    waiter.poll()
+    assert len(waiter.asked) == 2
+
+
+def test_an_answer_that_cannot_be_kept_is_asked_for_again(tmp_path: Path, clock: FakeClock) -> None:
+    nowhere = SharedQueue(Login("ada", ("login1",)), lambda: tmp_path / "gone", clock)
+    with nowhere.turn():
+        nowhere.keep(clock.now, b"")
+    assert nowhere.newest(60) is None
+
+
 def test_the_answer_is_private_and_of_one_cluster(
     queue: SharedQueue, clock: FakeClock, tmp_path: Path
 ) -> None:

@@ -65,14 +65,15 @@ class SharedQueue:
         return self._now()
 
     def keep(self, asked_at: float, queue: bytes) -> None:
-        write_private(self._folder() / self._name, f"{asked_at!r}\n".encode() + queue)
+        with contextlib.suppress(OSError):  # a full disk costs a question, no more
+            write_private(self._folder() / self._name, f"{asked_at!r}\n".encode() + queue)
 
     def newest(self, max_age: float) -> SharedAnswer | None:
         """The newest answer, unless it is older than that."""
         try:
             head, _, queue = (self._folder() / self._name).read_bytes().partition(b"\n")
             age = self._now() - float(head)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None
         # An answer of the future is one from before the clock was set.
         return SharedAnswer(age, queue) if 0 <= age < max_age else None
@@ -80,10 +81,12 @@ class SharedQueue:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """One process at a time asks; the others wait a moment for its answer."""
-        with (self._folder() / f"{self._name}.lock").open("wb") as file:
-            deadline = time.monotonic() + _TURN_SECONDS
-            while not _try_lock(file.fileno()) and time.monotonic() < deadline:
-                time.sleep(_TURN_CHECK_SECONDS)
+        with contextlib.ExitStack() as opened:
+            with contextlib.suppress(OSError):
+                file = opened.enter_context((self._folder() / f"{self._name}.lock").open("wb"))
+                deadline = time.monotonic() + _TURN_SECONDS
+                while not _try_lock(file.fileno()) and time.monotonic() < deadline:
+                    time.sleep(_TURN_CHECK_SECONDS)
             yield
 
 
@@ -140,6 +143,9 @@ class SlurmBackoff(PollBackoff):
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
         self._accepted.max_age = max(self._interval, seconds)
+
+    def close(self) -> None:
+        self._accepted.max_age = 0.0
 
     def is_due(self) -> bool:
         now = self._clock()
