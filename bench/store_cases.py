@@ -101,8 +101,9 @@ def _filled(path: Path) -> JobStore:
 def many_writers(place: Place) -> Iterator[Case]:
     reference = place.peers["reference"]
 
-    def ours(mode: str) -> Sample:
-        crowd = Crowd(place, OURS, "with_store", TAO_SDK_STORE_MODE=mode)
+    def ours(mode: str, without: str = "") -> Sample:
+        extra = {"TAO_SDK_STORE_MODE": mode, "BENCH_STORE_WITHOUT": without}
+        crowd = Crowd(place, OURS, "with_store", **extra)
         sample = crowd.write(_kept_by_us)
         if sample.facts["jobs kept"] != WRITERS * JOBS_EACH:
             raise AssertionError(f"{sample.facts['jobs kept']} of {WRITERS * JOBS_EACH} jobs kept")
@@ -122,6 +123,8 @@ def many_writers(place: Place) -> Iterator[Case]:
         "transactions per job, all at once. A write that fails is not repeated.",
         [
             Contender("local disk (wal)", lambda: ours("wal")),
+            Contender("wal, writers not queued", lambda: ours("wal", "queue")),
+            Contender("wal, synchronous = FULL", lambda: ours("wal", "overlap")),
             Contender("network file system (network)", lambda: ours("network")),
             Contender(
                 "the reference, local disk",

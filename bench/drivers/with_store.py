@@ -1,12 +1,19 @@
-"""A writer of our job store."""
+"""A writer of our job store.
+
+BENCH_STORE_WITHOUT=queue or overlap takes one of its mechanisms away, to show what it is worth.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import writing
 
-from tao_sdk.job_store import JobStore, NewJob, StatusUpdate
+from tao_sdk.job_store import JobStore, NewJob, StatusUpdate, store_file
+from tao_sdk.job_store.access import LocalAccess
 
 
 class Writer:
@@ -29,5 +36,18 @@ def _new(job: str) -> NewJob:
     return NewJob(job, "net", "train", "local", "local", "token", "owner")
 
 
+@contextlib.contextmanager
+def _without_queue(access: LocalAccess, deadline: Any, *, writing: bool) -> Iterator[Any]:
+    del writing
+    access._wait_for_others(deadline)
+    yield access._connection
+
+
 def open_in(_folder: str) -> Writer:
+    without = os.environ.get("BENCH_STORE_WITHOUT")
+    if without == "queue":
+        LocalAccess.connection = _without_queue  # type: ignore[method-assign]  # see above
+    elif without == "overlap":
+        store_file._SYNCHRONOUS["wal"] = "FULL"
+        LocalAccess.reach_disk = lambda _: None  # type: ignore[method-assign]  # see above
     return Writer()

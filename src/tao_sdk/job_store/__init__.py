@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because whoever only plans, or looks at rows, needs neither SQLite nor the store.
+    # Lazy, because planning and looking at rows need neither SQLite nor the store.
     if name in ("JobStore", "merge_legacy_database"):
         from tao_sdk.job_store import store
 

@@ -1,8 +1,8 @@
-"""Leases: work that one process at a time does for everybody who uses the store.
+"""Leases: work that one process at a time does for all that use the store.
 
-A lease is a row naming its owner. The owner's end gives it up, whatever kind of end that is: the
-next process that asks takes it over at once. Only an owner that cannot be examined from here (a
-process of another machine or container) keeps its lease until it runs out.
+A lease is a row that names its owner. When the owner has ended, however it ended, the next process
+that asks takes the lease over at once. Only an owner that cannot be examined from here (a process
+of another machine or container) keeps its lease until it runs out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _held_here_lock = threading.Lock()
 
 
 class Leases(StoreBase):
-    """Who does what for all users of the store."""
+    """Exclusive rights to do something, by name."""
 
     @contextlib.contextmanager
     def lease(self, name: str, seconds: float) -> Iterator[bool]:

@@ -47,7 +47,7 @@ class Lineage(StoreBase):
         return checkpoints[0] if checkpoints else None
 
     def delete_checkpoints(self, job_id: str) -> int:
-        """Forget the checkpoints of a job (the files stay). How many there were."""
+        """Forget the checkpoints of a job; the files stay. Returns how many there were."""
         with self._database.write() as connection:
             done = connection.execute("DELETE FROM checkpoints WHERE job_id = ?", (job_id,))
         return done.rowcount
@@ -68,7 +68,7 @@ class Lineage(StoreBase):
 
         with self._database.read() as connection:
             job = select_job(connection, job_id)
-        # The folder of the results has no say in which epoch a checkpoint is of.
+        # An epoch in the name of the results folder says nothing about a checkpoint in it.
         within = job["results_dir"] if job else ""
         candidates = [
             build_checkpoint_candidate(row["path"], within=within or None)

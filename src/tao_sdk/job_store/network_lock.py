@@ -1,7 +1,7 @@
 """Exclusive access to a store on a network file system.
 
 Neither WAL's shared memory nor byte-range locks can be trusted between hosts, but `link(2)` is
-atomic on every NFS server: who manages to link a ticket to the lock's name holds the lock. The
+atomic on every NFS server: the process that links its ticket to the lock's name holds the lock. The
 ticket names its owner, so a lock left by a killed process of this host is recognised and broken
 at once. The owner on another host cannot be examined; its lock is broken only after a long
 silence, measured in the file server's time because the hosts' clocks may differ.
@@ -214,5 +214,5 @@ def _only_if_gone(error: OSError) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _this_process(pid: int) -> ProcessIdentity:
-    # Asked for by process id, because a forked child is somebody else.
+    # By process id, because a forked child is another process.
     return ProcessIdentity(this_host(), pid, start_time(pid) or "")

@@ -37,7 +37,7 @@ class Observations(StoreBase):
     def rows_after(
         self, updates: Iterable[StatusUpdate], known: Mapping[str, Row]
     ) -> dict[str, Row]:
-        """The same for jobs whose rows were read before: as they are then.
+        """The same for jobs whose rows were read before. Returns their rows afterwards.
 
         A job of which there is nothing new is not read again.
         """
@@ -52,7 +52,7 @@ class Observations(StoreBase):
     def _apply(
         self, updates: Iterable[StatusUpdate], known: Mapping[str, Row] | None = None
     ) -> tuple[dict[str, Row], dict[str, Row]]:
-        """The rows concerned, before and after."""
+        """Returns the rows of these jobs before and after."""
         by_job: dict[str, list[StatusUpdate]] = {}
         for update in updates:
             checked(update)
@@ -75,7 +75,7 @@ class Observations(StoreBase):
         return before, after
 
     def request_cancel(self, job_id: str) -> str:
-        """Note, once, that the job shall end. When that was; "" if it had ended unasked."""
+        """Note that the job shall end. Returns when that was first noted; "" if it had ended."""
         with self._database.write() as connection:
             row = _existing(connection, job_id)
             if row["cancel_requested_at"] or is_terminal(row):

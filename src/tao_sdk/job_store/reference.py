@@ -47,7 +47,7 @@ _STATES = frozenset(state.value for state in JobState)
 
 
 def log() -> logging.Logger:
-    import logging  # here, because there is hardly ever anything to say
+    import logging  # rarely needed
 
     return logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class References(StoreBase):
     """Imports from NVIDIA's SDK."""
 
     def import_from_state_file(self, path: str | os.PathLike[str]) -> int:
-        """Take over the jobs of a session file (JSON). How many were new."""
+        """Take over the jobs of a session file (JSON). Returns how many were new."""
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
             jobs = [job for job in state["active_jobs"] if isinstance(job, dict)]
@@ -67,7 +67,7 @@ class References(StoreBase):
             return len(_insert_absent(connection, jobs, str(path)))
 
     def import_reference(self, source: str | os.PathLike[str], *, once: bool = False) -> int:
-        """Take over the jobs of the reference's database. How many were new.
+        """Take over the jobs of the reference's database. Returns how many were new.
 
         With `once`, a database that was imported before is not read again.
         """
@@ -110,8 +110,8 @@ def _read(path: Path) -> tuple[list[Row], list[Row]]:
 
 
 def _read_only_address(path: Path) -> str:
-    # Reading a cleanly closed WAL database would leave empty companion files beside it. Nobody has
-    # it open while there is no -wal file, so it can be read as if it could never change.
+    # Reading a cleanly closed WAL database would leave empty companion files beside it. No
+    # process has it open while there is no -wal file, so it can be read as if it never changed.
     unchanging = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     return f"file://{quote(os.fsencode(path))}?mode=ro{unchanging}"
 

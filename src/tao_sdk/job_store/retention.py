@@ -65,7 +65,7 @@ class Retention(Queries):
         return doomed
 
     def export(self, out: TextIO, *, limit: int | None = None) -> int:
-        """Write jobs as JSON lines, newest first, with their events and checkpoints. How many.
+        """Write jobs as JSON lines, newest first, with events and checkpoints. Returns how many.
 
         Works in pages, so that neither memory nor other writers suffer from a long export.
         """
@@ -123,7 +123,7 @@ def _prunable(connection: sqlite3.Connection, before: datetime | None, keep: int
             connection, "SELECT job_id, parent_job_id FROM jobs WHERE parent_job_id IS NOT NULL"
         )
     }
-    # Whoever stays keeps its parent, and that one its own, up the line.
+    # A job that stays keeps its parent, which keeps its own parent, and so on.
     for job_id in parents:
         ancestor = job_id
         while ancestor not in doomed and parents.get(ancestor) in doomed:

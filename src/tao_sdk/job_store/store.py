@@ -106,7 +106,7 @@ class JobStore(Records, Submissions, Observations, Retention, Lineage, Reference
 def merge_legacy_database(
     source: str | os.PathLike[str], db: str | os.PathLike[str] | JobStore
 ) -> int:
-    """Take over the jobs of the reference's database `source` into the store `db`. How many."""
+    """Copy the jobs of the reference's database `source` into `db`. Returns how many."""
     if isinstance(db, JobStore):
         return db.import_reference(source)
     with JobStore(db) as store:

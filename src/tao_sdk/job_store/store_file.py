@@ -1,8 +1,8 @@
 """The database file itself: is it ours, which mode is it in, and how a new one comes to be.
 
-A file is judged by its first hundred bytes before SQLite may open it, because opening somebody
-else's database can already change it. A new file is built under another name and renamed into
-place under the store's lock, so that nobody ever sees a half-made one.
+A file is judged by its first hundred bytes before SQLite may open it, because opening another
+program's database can already change it. A new file is built under another name and renamed into
+place under the store's lock, so that no process sees a half-made one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tao_sdk.job_store.paths import PRIVATE_FILE
 
 Mode = Literal["wal", "network"]
 
-# Under `NetworkLock` nobody else has the file open, so SQLite needs no locks of its own. (Its
+# Under `NetworkLock` no other process has the file open, so SQLite needs no locks of its own. (Its
 # `unix-dotfile` locks would do harm: in SQLite 3.40 they keep the next process from rolling back
 # the journal of a killed writer, and the unfinished transaction becomes visible.)
 _VFS: dict[Mode, str] = {"wal": "unix", "network": "unix-none"}
@@ -122,7 +122,7 @@ def choose_mode(path: Path) -> Mode:
 
     A file made for network access keeps that mode wherever it is seen: what looks like a local
     disk here may be the disk that a file server exports. The reverse is refused, because WAL is
-    not safe across hosts and converting needs the certainty that nobody else has the file open.
+    not safe across hosts and converting needs certainty that no other process has the file open.
     """
     wanted = _wanted_mode(path)
     header = read_header(path)

@@ -1,7 +1,7 @@
-"""The way of a job from intent to platform, such that a crash neither loses nor doubles it.
+"""Submissions: a crash between intent and platform neither loses a job nor doubles it.
 
-`submitting` is written before the platform is asked, with the token under which the job can be
-looked up there. Whoever finds such a row later, and finds its owner gone, claims it and settles it:
+`submitting` is written before the platform is asked, with the token by which the job can be found
+there. A process that later finds such a row, and its owner gone, claims it and settles it:
 `submitted` when the platform knows the token, `rejected` when it does not.
 """
 

@@ -253,7 +253,7 @@ class Submitter:
         """After an error of unknown meaning: True when the job turned out to be accepted."""
         try:
             submission = self._ask(plan)
-        except Exception:  # noqa: BLE001 - whatever it is: not settled, and somebody else may try
+        except Exception:  # noqa: BLE001 - whatever it is, the job is not settled
             self._store.release_submission(plan.job_id)
             raise SubmissionUncertainError(
                 f"{plan.identity.name} may or may not have been accepted: {error}. It is settled "
@@ -287,14 +287,16 @@ class Submitter:
             message=submission.message,
         )
         row = confirmed or self._store.get_job(job_id)
-        # Somebody asked to cancel the job before it had a name on the platform; or another
+        # A cancel was requested before the job had a name on the platform; or another
         # machine waited out our lease and declared the job never submitted.
         unwanted = row is not None and (
             row["cancel_requested_at"] if confirmed else row["phase"] == "rejected"
         )
         if row is not None and unwanted:
             native = json.dumps(dict(submission.native))
-            with contextlib.suppress(BackendUnreachableError):  # as lost as the wish itself
+            with contextlib.suppress(
+                BackendUnreachableError
+            ):  # `cancel` says so when it is asked again
                 self._backend.cancel(job_ref({**row, "native": native}))
         return row
 
@@ -367,9 +369,9 @@ def _despite_interrupts(work: Callable[[], object]) -> None:
 
 
 def owner_is_gone(row: Mapping[str, Any]) -> bool:
-    """Whether the process that was submitting this job has ended, as far as can be told."""
+    """Whether the process that was submitting this job has ended, as far as can be seen."""
     owner = ProcessIdentity.parse(row["owner"])
-    if owner is None:  # released by an owner who could not tell
+    if owner is None:  # released by its owner
         return True
     fate = owner.fate
     if fate is Fate.UNKNOWN:
