@@ -32,7 +32,7 @@ LABEL_GPU_KEYS = "tao-sdk-gpu-keys"
 LABEL_QUEUED = "tao-sdk-queued"
 LABEL_LEASE = "tao-sdk-gpu-lease"
 LABEL_FENCE = "tao-sdk-fence"
-LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; whoever finds an old one removes it
+LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; an old one is swept
 LABEL_KEPT = "tao-sdk-auto-remove"
 BACKEND_VALUE = "local-docker"
 
@@ -90,7 +90,7 @@ def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
         "Cmd": arguments,
         "Env": [f"{name}={value}" for name, value in env.items()],
         "Labels": _labels(request, settled),
-        # Whoever stops the container, with `docker stop` as well, gives it this time to deliver.
+        # The time to deliver when it is stopped, with `docker stop` as well.
         "StopTimeout": math.ceil(settled.stop_seconds),
         "HostConfig": _host_config(request, settled),
     }

@@ -52,7 +52,7 @@ class Launcher:
             placeholders.remove(self._transport, container)
             raise LeaseLostError(
                 "the GPUs may be another job's by now: this one took too long to start, or "
-                "somebody removed its leases (docker container prune); submit it again"
+                "its leases were removed (docker container prune); submit it again"
             )
         locks = lease.descriptors if lease is not None else {}
         try:
@@ -73,7 +73,7 @@ class Launcher:
             found = self._transport.api.inspect_container(job_name(job_id))
         except DaemonError as error:
             if error.missing:
-                return True  # somebody else has removed it meanwhile
+                return True  # another process has removed it meanwhile
             raise
         if found["Config"]["Labels"].get(config.LABEL_JOB) != job_id:
             return False
@@ -111,7 +111,7 @@ class Launcher:
                 return  # the error came too late to be a refusal
             if not _network_is_gone(error):
                 raise
-            # Pruned since the container was made: a network that nobody uses yet.
+            # Pruned since the container was made: a network that no container uses yet.
             found = self._transport.api.inspect_container(container)
             ensure_network(self._transport, found["HostConfig"]["NetworkMode"])
             self._transport.api.start(container)
@@ -130,7 +130,7 @@ class Launcher:
 
 
 def is_withdrawn(error: DaemonError) -> bool:
-    """Was a container refused to be started because somebody has removed it, or does so now?"""
+    """Whether a start was refused because the container was removed, or is being removed."""
     return error.conflict or (error.missing and "no such container" in str(error).lower())
 
 

@@ -1,18 +1,19 @@
 """GPU leases that live on the daemon, so that jobs of any process and any store share its GPUs.
 
 A lease is a placeholder container `tao-gpu-<GPU>`: its name can be taken once, its labels say for
-which job. It is worth as much as that job: once the job's container has ended or is gone, anybody
-may remove the placeholder. A lease whose job does not exist yet belongs to somebody who is about
-to create it, or who died trying; it counts for a minute.
+which job. It is worth as much as that job: once the job's container has ended or is gone, any
+process may remove the placeholder. A lease whose job does not exist yet is of a process that
+is about to create it, or that died trying; it counts for a minute.
 
 `docker container prune` removes placeholders. So the job's container says as well which GPUs it
 has, and has them while it lives, placeholder or not; and it is started only if the placeholders
-were still there when it had been made. A placeholder that is missing is made again by whoever
-notices.
+were still there when it had been made. A missing placeholder is made again by
+attending processes.
 
 When the daemon is on this machine, the local platform's leases are taken as well, and kept by a
-small process for as long as the container lives (lease_holder.py). If that process is killed,
-whoever watches the job takes them again.
+small process for as long as the container lives (lease_holder.py): local jobs, those of earlier
+versions included, know leases by file locks alone, and a lock needs a process. If that process is
+killed, an attending process takes the locks again.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class DaemonLeases:
                 return lease
             self.release(lease)
             tentative = [held for held in in_the_way.values() if held.job_id not in census.jobs]
-            # Somebody else may be about to give up, exactly as we just did: look again.
+            # Another process may be about to give up, exactly as we just did: look again.
             contested = len(gpus) - len(in_the_way) >= count or tentative
             if not contested or time.monotonic() > deadline:
                 names = sorted({f"tao-job-{held.job_id}" for held in in_the_way.values()})
@@ -105,10 +106,10 @@ class DaemonLeases:
         lease.close_descriptors()
 
     def still_held(self, lease: Lease) -> bool:
-        """Has nothing of it been pruned, or taken for abandoned because we were asleep?
+        """Whether nothing of it was pruned, or taken for abandoned because we were asleep.
 
-        Asked when the container is made: from then on nobody takes its GPUs for free. Whoever did
-        so before has removed a placeholder of ours, or found it removed.
+        Asked when the container is made: from then on its GPUs are not taken for free. A process
+        that did so before has removed a placeholder of ours, or found it removed.
         """
         present = {held.id for held in self._census(lease.job_id).leases}
         return present.issuperset(lease.placeholders)

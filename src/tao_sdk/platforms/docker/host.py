@@ -162,7 +162,7 @@ class DockerHost:
             try:
                 return _read_regular(Path(source, path), limit)
             except PermissionError:
-                pass  # the job's user lets nobody else read it; the daemon may
+                pass  # only the job's user may read it, or the daemon
             except OSError as error:
                 raise BackendUnreachableError(f"{source}/{path} cannot be read: {error}") from error
         return placeholders.read_file(self._transport, source, path, limit)

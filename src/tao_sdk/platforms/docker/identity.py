@@ -5,9 +5,9 @@ and yet none of them is gone. From Docker 23 on a daemon's ID lies in its data a
 and on hosts that were upgraded from there, the ID comes from a key of the host and survives the
 data. There a volume of ours tells: an empty one, with a name of its own making as its label.
 
-Somebody may remove that volume. Then it is not known whether jobs that are gone were on this data,
-and only a person can say so: by making it again with the name that the jobs remember, and with
-further ones if others have been submitted since. So the label holds any number of names.
+That volume may be removed by hand. Then it is not known whether jobs that are gone were on this
+data, and only a person can say so: by making it again with the name that the jobs remember, and
+with further ones if others have been submitted since. So the label holds any number of names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Daemon:
 
     id: str
     data: tuple[str, ...] = ()
-    """Its names, the newest first; none where the ID says it, or nobody can."""
+    """Its names, the newest first; none where the ID says it, or nothing does."""
 
     def native(self) -> dict[str, str]:
         """What a job remembers of it."""

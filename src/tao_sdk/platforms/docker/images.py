@@ -103,7 +103,7 @@ def provide(
             try:
                 outcomes = list(pool.map(have, each))
             except BaseException:
-                given_up.set()  # nobody wants the others any more: they end with their next word
+                given_up.set()  # the others end with their next report
                 raise
     return {one: error for one, error in zip(each, outcomes, strict=True) if error is not None}
 
@@ -222,4 +222,4 @@ class RegistryRefusalError(SubmissionRejectedError, CredentialError):
 
 
 class _GivenUpError(Exception):
-    """Another pull has failed in a way that ends them all, or somebody has interrupted it."""
+    """Another pull has failed in a way that ends them all, or was interrupted."""

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-# Whoever has made a container starts it at once, or never.
+# A container is started at once, or never.
 _UNSTARTED_SECONDS = 60
 _START_PAUSE_SECONDS = 0.1
 _DISMISSED = b"dismissed\n"

@@ -123,7 +123,7 @@ class Search:
 def count_known(messages: Iterable[Message], position: Position) -> int:
     """How many messages of a whole log are known; 0 if what was read last is not in it any more.
 
-    Where the daemon cannot read its own log, nobody can tell: what comes before counts as known.
+    Where the daemon cannot read its own log, what comes before counts as known.
     """
     last_time, last_stream, left = position.last
     known = 0

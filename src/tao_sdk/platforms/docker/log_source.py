@@ -146,7 +146,7 @@ class _FilePieces:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def next_piece(self, seconds: float) -> bytes:  # noqa: ARG002 - a file keeps nobody waiting
+    def next_piece(self, seconds: float) -> bytes:  # noqa: ARG002 - a file is read at once
         return self._file.read(PIECE)
 
     @property

@@ -56,7 +56,7 @@ class LogReader:
         return chunk
 
     def release(self, container: str, cursor: str) -> None:
-        """Nobody reads on from there."""
+        """Close the stream that was kept open for the next read from there."""
         if stream := self._take(container, cursor):
             stream.close()
 
@@ -138,7 +138,7 @@ class _Stream:
             lines += self._lines.take(messages, limit)
         if self._ended and flush:
             lines += self._lines.flush()
-        # Where lines come, others follow; whoever asks for them waits here, not somewhere else.
+        # Where lines come, others follow; the reader waits for them here.
         more = not self._ended and size > 0
         return LogChunk(tuple(lines), more=more, cursor=self._lines.cursor)
 

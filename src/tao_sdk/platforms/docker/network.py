@@ -11,7 +11,7 @@ from tao_sdk.platforms.docker.placeholders import remove, take_name
 
 _LABELS = {config.LABEL: "true"}
 _RIGHT_LABELS = {**_LABELS, config.LABEL_HELPER: "true"}
-# Making a network takes a moment; whoever holds the right to it for longer has died.
+# Making a network takes a moment; a process that holds the right to it for longer has died.
 _LONGEST_SECONDS = 15
 
 

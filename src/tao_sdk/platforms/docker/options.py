@@ -72,7 +72,7 @@ class DockerOptions(NamedTuple):
     when_busy: Annotated[
         str,
         Keyword(
-            "when all GPUs are taken: refuse, or wait (somebody must watch the job)",
+            "when all GPUs are taken: refuse, or wait (attended by `tao-sdk watch` or `wait`)",
             one_of("refuse", "wait"),
         ),
     ] = "refuse"

@@ -29,7 +29,7 @@ _NOT_REGULAR = _FOLDER | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
 
 def take_name(transport: DockerClient, name: str, labels: Mapping[str, str]) -> str | None:
-    """Take a name: the id of its placeholder, or None when somebody has it."""
+    """Take a name: the id of its placeholder, or None when it is taken."""
     try:
         return _create(transport, name, labels, {})
     except DaemonError as error:

@@ -59,7 +59,7 @@ class SshConnection(urllib3.connection.HTTPConnection):
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._client = os.getpid()
-        # Not a pipe: nobody reads it while all goes well.
+        # Not a pipe: it is read only after an error.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
 
     def connect(self) -> None:

@@ -110,7 +110,7 @@ class Census:
             elif config.LABEL_QUEUED in container.labels:
                 queued[container.job_id] = container
             elif container.job_id and container.name == f"tao-job-{container.job_id}":
-                # By name as well: an image that somebody made of a job's container has its labels.
+                # By name as well: an image that was made of a job's container has its labels.
                 jobs[container.job_id] = container
         return cls(jobs, queued, tuple(leases))
 

@@ -22,7 +22,12 @@ class WholeAnswer:
         self._pieces: Iterator[bytes] = answer.iter_content(PIECE)
         self._again = b""
         self._made_in = os.getpid()
-        self.closed = False
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be read on: a forked process has to ask for an answer of its own."""
+        return self._closed or self._made_in != os.getpid()
 
     def next_piece(self, seconds: float) -> bytes | None:  # noqa: ARG002 - as a followed one has it
         """The next piece, b"" at the end."""
@@ -34,7 +39,7 @@ class WholeAnswer:
         self._again = piece
 
     def close(self) -> None:
-        self.closed = True
+        self._closed = True
         self._answer.close()
 
 

@@ -1,4 +1,4 @@
-"""As whom a container runs, so that its results belong to whoever asked for them: pure."""
+"""The user of a container, so that its results belong to the caller: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.docker.options import DockerOptions
 
 # A user that the image does not know has no home: one is made where everybody may write.
-HOME = "/tmp/tao-home"  # noqa: S108 - inside the container, which nobody shares
+HOME = "/tmp/tao-home"  # noqa: S108 - inside the container, which is not shared
 _CACHES = {
     "XDG_CACHE_HOME": ".cache",
     "HF_HOME": ".cache/huggingface",
