@@ -74,7 +74,10 @@ def update_for_missing(
     if not since:
         return StatusUpdate(
             job_id=row["job_id"],
-            message="the platform does not know this job (any more); waiting before judging",
+            message=(
+                "the platform does not know this job; it counts as lost in "
+                f"{grace.total_seconds():.0f} s unless it reappears"
+            ),
             missing_since=now.isoformat(),
             poll_error="",
         )
