@@ -55,7 +55,7 @@ class LocalAccess:
     A commit only writes to the log (SQLite's `synchronous = NORMAL`). The wait for the disk comes
     after it, in `reach_disk`, while the next writer already works; one wait covers every commit
     before it, so the waits of many writers overlap. SQLite's `FULL` waits while it holds the write
-    lock: 32 processes on 16 cores then wrote 1,300 times a second instead of 1,800.
+    lock: 4,800 writes of 32 processes on 16 cores then take 3.6 s instead of 2.4 s.
     """
 
     mode = "wal"
