@@ -65,11 +65,14 @@ class SlurmPlatformLab(PlatformLab[SlurmSDK]):
         return str(self.slurm.shared / "scratch")
 
     def snapshot(self) -> object:
-        """What Slurm and the shared folder hold of this lab's jobs."""
-        shared = str(self.slurm.shared)
+        """What Slurm and the shared folder hold of this lab's jobs.
+
+        Without ended jobs, which Slurm forgets by itself meanwhile.
+        """
+        shared, queue = str(self.slurm.shared), ("squeue", "-h", "-r", "-u", self.slurm.user)
         return (
             self.slurm.run_as_user("find", shared, "-printf", "%P %s %m %T@\n"),
-            self.slurm.run_as_user("squeue", "-h", "-r", "-t", "all", "-S", "i", "-o", "%i|%T|%N"),
+            self.slurm.run_as_user(*queue, "-S", "i", "-o", "%i|%T|%N"),
         )
 
     def submission_steps(self) -> dict[str, str]:
