@@ -15,6 +15,10 @@ from docker_lab import DockerLab
 from lab.docker.images import BUSYBOX
 from tao_sdk.errors import CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.docker import DockerSDK
+from tao_sdk.platforms.docker.backend import DockerBackend
+from tao_sdk.platforms.docker.host import GpusUnknownError
+from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.gpus.leases import GpuLeases
 from tao_sdk.platforms.local import LocalSDK
 
@@ -29,6 +33,11 @@ def eight(lab: DockerLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab
     lab.gpus = ",".join(str(first + number) for number in range(EIGHT))
     monkeypatch.setenv("TAO_LOCAL_GPUS", lab.gpus)
     return lab
+
+
+def backend_of(sdk: DockerSDK) -> DockerBackend:
+    assert isinstance(sdk.backend, DockerBackend)
+    return sdk.backend
 
 
 def gpu_job(lab: DockerLab, script: str, **extra: Any) -> dict[str, Any]:
@@ -108,6 +117,35 @@ class TestAssignment:
         assert sdk.get_job_logs(job.id).strip() == name
         with pytest.raises(SubmissionRejectedError, match=r"cannot be listed.*gpu_ids= names them"):
             sdk.create_job(**gpu_job(lab, "true"))
+
+    def test_gpus_hidden_from_this_process_cannot_be_named(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A host that lists no GPU has none: the names used to be leased as they were."""
+        holder = lab.sdk().create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        with pytest.raises(CapacityError, match="it has none"):
+            lab.sdk().create_job(**gpu_job(lab, "true", gpu_ids=[lab.gpus.split(",")[0]]))
+        assert holder.refresh().status == "Running"
+
+    @pytest.mark.parametrize("lists_first", [True, False])
+    def test_a_gpu_that_is_named_by_number_is_not_given_twice(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch, *, lists_first: bool
+    ) -> None:
+        """One client can list the GPUs and leases one by its UUID, the other one cannot."""
+
+        def unlisted(_: str) -> list[Gpu]:
+            raise GpusUnknownError("the GPUs of the Docker host cannot be listed")
+
+        listing, naming = lab.sdk(), lab.sdk()
+        host = backend_of(naming).host
+        monkeypatch.setattr(host, "known_gpus", lambda: None)
+        monkeypatch.setattr(host, "gpus", unlisted)
+        asked = gpu_job(lab, "sleep 600", gpu_ids=[lab.gpus.split(",")[0]])
+        first, second = (listing, naming) if lists_first else (naming, listing)
+        holder = first.create_job(**asked)
+        with pytest.raises(CapacityError, match=f"0 of 1 are free .held by tao-job-{holder.id}"):
+            second.create_job(**asked)
 
     def test_gpus_of_the_remote_host_are_asked_there(
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch

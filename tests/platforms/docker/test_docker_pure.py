@@ -333,6 +333,8 @@ def test_parts_of_a_gpu_are_in_no_list() -> None:
     other = gpus.GpuRequest(1, ("7",))
     with pytest.raises(CapacityError, match="has no GPU 7"):
         choose_gpus(gpus.with_unlisted(listed, other), other, gpus.HOST)
+    assert gpus.with_unlisted([], other) == []
+    assert gpus.with_unlisted(None, other) == [Gpu("7", "7")]
 
 
 def test_pull_progress() -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from tao_sdk.platforms.docker import config, lease_holder
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
-from tao_sdk.platforms.docker.gpus import keys_given
+from tao_sdk.platforms.docker.gpus import keys_given, names_given
 from tao_sdk.platforms.docker.placeholders import remove, take_name, withdraw
 from tao_sdk.platforms.docker.status import LIVE_STATES, Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
@@ -123,12 +123,12 @@ class DaemonLeases:
         held = dict.fromkeys(set(wanted).difference(self._unlocked(wanted)), "")
         for lease in census.leases:
             if self._is_valid(lease, census):
-                held[lease.labels[config.LABEL_LEASE]] = lease.job_id
+                held.update(dict.fromkeys(_held_by(lease, gpus), lease.job_id))
         for job in census.jobs.values():
             young = job.state == "created" and self.age(job) < TENTATIVE_SECONDS
             if job.state in LIVE_STATES or young:
-                held.update(dict.fromkeys(keys_given(job.labels), job.job_id))
-        return {key: job for key, job in held.items() if key in wanted}
+                held.update(dict.fromkeys(_held_by(job, gpus), job.job_id))
+        return held
 
     def lacks_something(self, job: Container, leases: Sequence[Container]) -> bool:
         """Whether `restore` has something to do for a job."""
@@ -214,7 +214,8 @@ class DaemonLeases:
             if descriptors is None:
                 continue
             try:
-                placeholder = take_name(self._transport, _name(gpu.key), _labels(gpu.key, job_id))
+                labels = {**_labels(gpu.key, job_id), config.LABEL_GPUS: gpu.index}
+                placeholder = take_name(self._transport, _name(gpu.key), labels)
             except BaseException:
                 release(descriptors)
                 lease.close_descriptors()
@@ -238,19 +239,18 @@ class DaemonLeases:
 
         Leases that are worth nothing any more are removed, those that a job lacks made again.
         """
-        wanted = {gpu.key for gpu in gpus}
         holders: dict[str, Container] = {}
         for lease in census.leases:
             if self._is_valid(lease, census):
-                holders[lease.labels[config.LABEL_LEASE]] = lease
+                holders.update(dict.fromkeys(_held_by(lease, gpus), lease))
             else:
                 remove(self._transport, lease.id)
         for job in census.jobs.values():
-            keys = keys_given(job.labels)
-            if wanted.intersection(keys) and self._occupies(job):
-                holders.update(dict.fromkeys(keys, job))
+            held = _held_by(job, gpus)
+            if held and self._occupies(job):
+                holders.update(dict.fromkeys(held, job))
                 self.restore(job, census.leases_of(job.job_id))
-        return {key: holder for key, holder in holders.items() if key in wanted}
+        return holders
 
     def _occupies(self, job: Container) -> bool:
         if job.state == "created":  # about to be started, or its maker has died
@@ -272,6 +272,12 @@ class DaemonLeases:
             return age
         # Old, or our clocks differ: only the daemon's own counts.
         return self._transport.time().timestamp() - lease.created
+
+
+def _held_by(holder: Container, gpus: Sequence[Gpu]) -> list[str]:
+    """The keys of those of these GPUs that a job's container or a lease has."""
+    names = {*names_given(holder.labels), holder.labels.get(config.LABEL_LEASE)}
+    return [gpu.key for gpu in gpus if names.intersection((gpu.key, gpu.index))]
 
 
 def _name(key: str) -> str:

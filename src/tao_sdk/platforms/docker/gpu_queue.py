@@ -309,10 +309,10 @@ def _candidates(waiting: Container, seen: Sequence[Gpu]) -> tuple[GpuRequest, li
     host_gpus = _host_gpus(waiting)
     if host_gpus is not None:
         keys = {gpu.key for gpu in host_gpus}
-        seen = [gpu for gpu in seen if gpu.key in keys]
+        indexes = {gpu.index for gpu in host_gpus}
+        seen = [gpu for gpu in seen if gpu.key in keys or gpu.index in indexes]
         wish = GpuRequest(len(keys)) if wish.count == -1 else wish
-    seen = with_unlisted(seen, wish) if seen else seen
-    return wish, *choose_gpus(seen, wish, HOST)
+    return wish, *choose_gpus(with_unlisted(seen, wish), wish, HOST)
 
 
 def _host_gpus(waiting: Container) -> list[Gpu] | None:

@@ -22,16 +22,19 @@ def request_of(request: JobRequest) -> GpuRequest:
     return wanted
 
 
-def with_unlisted(listed: Sequence[Gpu], wanted: GpuRequest) -> list[Gpu]:
+def with_unlisted(listed: Sequence[Gpu] | None, wanted: GpuRequest) -> list[Gpu]:
     """The GPUs that a host lists, and those named that no list can have.
 
-    Parts of a GPU (MIG) are in no list, and where there is none the names are taken as they are.
+    Parts of a GPU (MIG) are in no list. Other names are accepted as they are only where the host
+    cannot list its GPUs (None): a host that lists none has none.
     """
-    known = {name for gpu in listed for name in (gpu.index, gpu.key)}
+    known = {name for gpu in listed or () for name in (gpu.index, gpu.key)}
     unlisted = [
-        name for name in wanted.ids if name not in known and (not listed or name.startswith("MIG-"))
+        name
+        for name in wanted.ids
+        if name not in known and (listed is None or name.startswith("MIG-"))
     ]
-    return [*listed, *(Gpu(name, name) for name in dict.fromkeys(unlisted))]
+    return [*(listed or ()), *(Gpu(name, name) for name in dict.fromkeys(unlisted))]
 
 
 def is_tegra(info: Mapping[str, Any]) -> bool:
@@ -70,6 +73,15 @@ def keys_given(labels: Mapping[str, str]) -> list[str]:
     """The GPUs that a container has, by the names under which they are leased."""
     keys = labels.get(LABEL_GPU_KEYS, "")
     return keys.split(",") if keys else []
+
+
+def names_given(labels: Mapping[str, str]) -> set[str]:
+    """The GPUs that a container or a lease has, by their numbers and by their lease names.
+
+    A GPU has a second lease name, its number, where it was named and could not be listed.
+    """
+    indexes = labels.get(LABEL_GPUS, "")
+    return {*keys_given(labels), *(indexes.split(",") if indexes else ())}
 
 
 def probe_config(

@@ -58,12 +58,12 @@ class DockerHost:
 
     def gpus_for(self, image: str, wanted: GpuRequest) -> list[Gpu]:
         """The GPUs from which a job gets its own; those that it names need not be listed."""
+        listed: list[Gpu] | None = None
         try:
             listed = self.gpus(image)
         except GpusUnknownError:
             if not wanted.ids:
                 raise
-            listed = []
         return with_unlisted(listed, wanted)
 
     def known_gpus(self) -> list[Gpu] | None:

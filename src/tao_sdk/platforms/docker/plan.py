@@ -99,7 +99,8 @@ def notes(
     listed = {name for gpu in known or () for name in (gpu.index, gpu.key)}
     if unlisted := [name for name in wish.ids if name not in listed]:
         told.append(
-            f"gpu_ids: {', '.join(unlisted)} cannot be checked beforehand. Where the host cannot "
-            "list its GPUs, jobs share a GPU if they name it differently"
+            f"gpu_ids: {', '.join(unlisted)} cannot be checked beforehand. A job that names the "
+            "same GPU otherwise (by UUID and not by number) may share it, and a part of a GPU "
+            "(MIG) is not kept from a job that has the whole GPU"
         )
     return tuple(told)
