@@ -147,6 +147,11 @@ class Watcher:
                 self._report(Change(row["job_id"], sdk.platform, before[0], status))
             self._seen[row["job_id"]] = (status.status, status.message)
         to_clean = self._store.jobs_to_clean(sdk.platform)
+        if to_clean and not rows:
+            self._complain_once(
+                f"{sdk.platform}: ended jobs are still to be cleaned up after ({len(to_clean)}); "
+                "tried again until that works"
+            )
         return sum(not status.terminal for status in statuses.values()) + len(to_clean)
 
     def _report_ended_elsewhere(self, still_open: set[str]) -> None:

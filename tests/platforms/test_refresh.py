@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,19 @@ class DictatedBackend(Backend):
         self.acted: list[tuple[str, str]] = []
         self.away = False
         self.refuses_retries = False
+        self.leaves_it = False
+        self.fails: Exception | None = None
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         return {job.job_id: self.says for job in jobs}
 
-    def advance(self, jobs: Sequence[JobRef]) -> None:
+    def advance(self, jobs: Sequence[JobRef]) -> list[str]:
         if self.away:
             raise BackendUnreachableError("the daemon does not answer")
+        if self.fails is not None:
+            raise self.fails
         self.acted += [("advance", job.job_id) for job in jobs]
+        return [] if self.leaves_it else [job.job_id for job in jobs]
 
     def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
         if self.refuses_retries:
@@ -313,6 +319,57 @@ class TestAttending:
             holder.communicate()
         poll(store, backend, attend=True)
         assert backend.acted, "the lease is free again"
+
+
+class TestTrouble:
+    """What goes wrong while acting is repeated, and hides no state."""
+
+    def test_what_is_not_finished_stays_due(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says, backend.leaves_it = Observation(JobState.COMPLETE, due=True), True
+        assert poll(store, backend, attend=True)["cleanup_due"] == 1
+        backend.leaves_it = False
+        Refresher(store, backend).clean_up()
+        assert store.jobs_to_clean("dictated") == []
+
+    def test_an_error_of_any_kind_is_logged_and_repeated(
+        self, store: JobStore, backend: DictatedBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        backend.says = Observation(JobState.COMPLETE, due=True)
+        backend.fails = OSError(28, "No space left on device")
+        row = poll(store, backend, attend=True)
+        assert (row["status"], row["cleanup_due"]) == ("Complete", 1)
+        assert "No space left on device" in caplog.text
+
+    def test_a_cancellation_wins_over_a_retry(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = NODE_FAILED
+        rows = store.jobs_by_id([JOB])
+        store.request_cancel(JOB)  # after the rows were read
+        Refresher(store, backend).refresh(rows, attend=True)
+        assert (poll(store, backend, attend=True)["status"], backend.acted) == ("Canceled", [])
+
+    def test_whoever_finds_the_lease_taken_cleans_up_after_it(
+        self, store: JobStore, backend: DictatedBackend
+    ) -> None:
+        backend.says = Observation(JobState.COMPLETE, due=True)
+        cleaned = threading.Event()
+
+        def clean_up() -> None:
+            Refresher(store, backend).clean_up(patience=60)
+            cleaned.set()
+
+        with store.lease("attend dictated", 60) as mine:
+            assert mine
+            assert poll(store, backend, attend=True)["cleanup_due"] == 1
+            waiting = threading.Thread(target=clean_up)
+            waiting.start()
+            assert not cleaned.wait(0.2)
+        waiting.join(60)
+        assert cleaned.is_set()
+        assert backend.acted == [("advance", JOB)]
 
 
 class TestDoubt:

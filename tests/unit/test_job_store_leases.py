@@ -88,9 +88,14 @@ def test_the_lease_of_a_killed_process_is_free_at_once(
     assert is_free(path)
 
 
-def test_a_stopped_process_keeps_its_lease(path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_stopped_process_keeps_its_lease_until_it_runs_out(
+    path: Path, holder: subprocess.Popen[str]
+) -> None:
     holder.send_signal(signal.SIGSTOP)
     assert not is_free(path)
+    with JobStore(path) as store, store._database.write() as connection:
+        connection.execute("UPDATE leases SET until = ?", (in_seconds(-1).isoformat(),))
+    assert is_free(path)
     holder.send_signal(signal.SIGCONT)
 
 

@@ -211,6 +211,7 @@ class TestNarrowRows:
         assert row["request"] == text
         assert stored.find_job("long")["request"] == text
         assert {row["request"] for row in stored.list_jobs("Error")} == {text}
+        assert stored.whole_jobs_by_id(["long", "unknown"]) == {"long": row}
         out = io.StringIO()
         stored.export(out)
         assert text in {

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tao_sdk.errors import ValidationError
-from tao_sdk.job_store import JobStore
+from tao_sdk.job_store import JobStore, StatusUpdate
 
 NOW = datetime.now(timezone.utc)
 
@@ -35,6 +35,16 @@ def add(
 
 def ids(store: JobStore) -> list[str]:
     return sorted(row["job_id"] for row in store.list_jobs())
+
+
+def test_what_is_to_be_cleaned_up_is_not_pruned(store: JobStore) -> None:
+    """Only the record says where the credentials of a job are."""
+    add(store, "left-overs", days_old=9)
+    add(store, "clean", days_old=9)
+    store.apply_updates([StatusUpdate("left-overs", cleanup_due=True)])
+    with store._database.write() as connection:
+        connection.execute("UPDATE jobs SET updated_at = '2020-01-01T00:00:00+00:00'")
+    assert store.prune(older_than=timedelta(days=1)) == ["clean"]
 
 
 class TestDeleting:

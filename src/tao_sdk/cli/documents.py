@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tao_sdk.cli.jobs import FoundJob
+from tao_sdk.cli.jobs import FoundJob, with_whole_requests
 from tao_sdk.models import JobStatus
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def job_list(
 ) -> dict[str, Any]:
     """Jobs with their progress, where that was read."""
     known = progress or {}
-    return {"jobs": [job_fields(job, known.get(job.job_id)) for job in jobs]}
+    whole = with_whole_requests(jobs)
+    return {"jobs": [job_fields(job, known.get(job.job_id)) for job in whole]}
 
 
 def change_fields(

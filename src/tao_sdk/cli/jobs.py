@@ -135,6 +135,16 @@ def reread(jobs: Sequence[FoundJob]) -> list[FoundJob]:
     ]
 
 
+def with_whole_requests(jobs: Sequence[FoundJob]) -> list[FoundJob]:
+    """The same jobs with whole rows, read at once for each store; a lone one reads its own."""
+    ids: dict[Place, list[str]] = {}
+    for job in jobs:
+        if "abridged" in job.request:
+            ids.setdefault(job.place, []).append(job.job_id)
+    rows = {place: place.store.whole_jobs_by_id(wanted) for place, wanted in ids.items()}
+    return [replace(job, row=rows.get(job.place, {}).get(job.job_id, job.row)) for job in jobs]
+
+
 def refresh(jobs: Sequence[FoundJob], complain: Callable[[str], None]) -> list[FoundJob]:
     """Look once at the open jobs of every platform, changing nothing there.
 

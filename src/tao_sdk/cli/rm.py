@@ -12,7 +12,7 @@ from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.job_argument import jobs_argument
-from tao_sdk.cli.jobs import FoundJob, by_platform, find_jobs, refresh
+from tao_sdk.cli.jobs import FoundJob, by_platform, find_jobs, refresh, reread
 from tao_sdk.cli.parameters import age
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import PlatformError, ValidationError
@@ -55,13 +55,25 @@ def command(
     if not (yes or _confirmed(session, doomed, keep_results=keep_results)):
         session.out.warn("nothing was removed")
         return exit_codes.DECLINED
-    for group in by_platform(job for job in doomed if job.row["cleanup_due"]):
-        group[0].sdk.reconcile()  # what the job left on its platform is found by its record
+    _clean_up(doomed)
     # Children are younger than their parents, and a parent can only go after them.
     for job in sorted(doomed, key=lambda job: int(job.row["seq"]), reverse=True):
         _remove(job, keep_results=keep_results)
     _report(session, doomed, keep_results=keep_results)
     return exit_codes.OK
+
+
+def _clean_up(jobs: Sequence[FoundJob]) -> None:
+    """What jobs left on their platforms is found by their records, so it goes first."""
+    due = [job for job in jobs if job.row["cleanup_due"]]
+    for group in by_platform(due):
+        group[0].sdk.clean_up()
+    for job in reread(due):
+        if job.row["cleanup_due"]:
+            raise PlatformError(
+                f"job {job.job_id} left credentials or a container on {job.platform}, which could "
+                "not be removed now; nothing was removed. Try again when it can be reached"
+            )
 
 
 def _older(session: Session, than: timedelta) -> list[FoundJob]:

@@ -43,8 +43,8 @@ def command(session: Session, detach: bool, once: bool, interval: timedelta) -> 
     """Keep the states of all open jobs current.
 
     Prints every change, and returns when no job is open. One watcher per store is enough; run
-    starts one by itself. Without one nothing is lost: the next command that looks at a job finds
-    out for itself.
+    starts one by itself. Without one nothing is lost, but nothing is tried again or cleaned up
+    until a command such as wait attends to the job.
     """
     if detach and once:
         raise click.UsageError("--detach and --once exclude each other")

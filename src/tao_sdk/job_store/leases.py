@@ -33,9 +33,8 @@ class Leases(StoreBase):
     def lease(self, name: str, seconds: float) -> Iterator[bool]:
         """Hold the lease `name` for the body: True if it is ours, False if another holds it.
 
-        Another is any living process, and any other thread of this one. `seconds` is how long an
-        owner on another machine is believed to be alive; on its own machine, a living owner keeps
-        the lease for as long as the body takes.
+        Another is any living process, and any other thread of this one. A process that takes
+        longer than `seconds`, or was stopped, loses it, so the body must be safe to race.
         """
         with self._alone_in_this_process(name) as alone:
             mine = alone and self._take_lease(name, seconds)
@@ -111,6 +110,6 @@ def _is_abandoned(lease: Row) -> bool:
     owner = ProcessIdentity.parse(lease["owner"])
     if owner == ProcessIdentity.current():
         return True  # no thread of ours holds it, so an earlier release failed
-    if owner is None or owner.fate is Fate.UNKNOWN:
-        return datetime.now(timezone.utc) > datetime.fromisoformat(lease["until"])
-    return owner.fate is Fate.GONE
+    if owner is not None and owner.fate is Fate.GONE:
+        return True
+    return datetime.now(timezone.utc) > datetime.fromisoformat(lease["until"])

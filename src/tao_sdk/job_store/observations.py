@@ -91,6 +91,21 @@ class Observations(StoreBase):
             )
         return now
 
+    def withdraw_cancel(self, job_id: str) -> None:
+        """Take back a request to cancel that did not reach the platform."""
+        with self._database.write() as connection:
+            row = _existing(connection, job_id)
+            if is_terminal(row):
+                return
+            update_job(connection, job_id, {"cancel_requested_at": ""})
+            append_event(
+                connection,
+                job_id,
+                "cancel_withdrawn",
+                from_status=row["status"],
+                to_status=row["status"],
+            )
+
     def record_failure(self, job_id: str, failure: Mapping[str, Any]) -> bool:
         """Keep the explanation of a failure. The first one stays; True when it was this one."""
         text = encode(failure, "failure")

@@ -9,7 +9,14 @@ from tao_sdk.errors import AmbiguousJobError, JobNotFoundError
 from tao_sdk.job_store.base import StoreBase
 from tao_sdk.job_store.rows import Row, checked_limit, checked_statuses
 from tao_sdk.job_store.schema import ACTIVE, TO_CLEAN
-from tao_sdk.job_store.statements import NARROW, select_all, select_jobs, select_whole
+from tao_sdk.job_store.statements import (
+    NARROW,
+    chunks,
+    placeholders,
+    select_all,
+    select_jobs,
+    select_whole,
+)
 
 _SHORTEST_PREFIX = 4
 _SHOWN_CANDIDATES = 10
@@ -59,8 +66,19 @@ class Queries(StoreBase):
 
     def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Row]:
         """The narrow rows of those ids that are in the store: the one read of a poll."""
+        if not ids:
+            return {}
         with self._database.read() as connection:
             return select_jobs(connection, ids)
+
+    def whole_jobs_by_id(self, ids: Sequence[str]) -> dict[str, Row]:
+        """The whole rows of those ids that are in the store."""
+        found: dict[str, Row] = {}
+        with self._database.read() as connection:
+            for chunk in chunks(ids):
+                query = f"SELECT * FROM jobs WHERE job_id IN ({placeholders(chunk)})"
+                found |= {row["job_id"]: row for row in select_whole(connection, query, chunk)}
+        return found
 
     def find_job(self, reference: str, backend_type: str | None = None) -> Row:
         """The job that a person means: a full id, a unique beginning of one, or "-" (newest)."""

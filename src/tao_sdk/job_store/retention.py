@@ -48,7 +48,8 @@ class Retention(Queries):
         dry_run: bool = False,
     ) -> list[str]:
         """Forget ended jobs: those last changed longer ago than `older_than`, and beyond the
-        newest `keep`. With both given, both must hold. Parents of remaining jobs remain.
+        newest `keep`. With both given, both must hold. Parents of remaining jobs remain, and
+        jobs of which something is left to be cleaned up.
 
         The ids that were forgotten (with `dry_run`: that would be), newest first.
         """
@@ -110,12 +111,13 @@ def _delete(connection: sqlite3.Connection, job_ids: Iterable[str]) -> None:
 def _prunable(connection: sqlite3.Connection, before: datetime | None, keep: int) -> list[str]:
     ended = select_all(
         connection,
-        f"SELECT job_id, updated_at FROM jobs WHERE NOT ({ACTIVE}) ORDER BY seq DESC",
+        f"SELECT job_id, updated_at, cleanup_due FROM jobs WHERE NOT ({ACTIVE}) ORDER BY seq DESC",
     )
     doomed = dict.fromkeys(
         row["job_id"]
         for row in ended[keep:]
-        if before is None or _moment(row["updated_at"]) < before
+        # What is left to be cleaned up is found by the record.
+        if (before is None or _moment(row["updated_at"]) < before) and not row["cleanup_due"]
     )
     parents = {
         row["job_id"]: row["parent_job_id"]

@@ -166,12 +166,18 @@ class JobRef(NamedTuple):
     identity: JobIdentity
     native: Mapping[str, Any]
     results_dir: str = ""
-    cancel_requested: bool = False
-    """Whether the user asked for its end: tells a cancelled job from a failed one."""
+    cancel_requested_at: str = ""
+    """When the user asked for its end: tells a cancelled job from a failed one. See also
+    `observation.caused_by_cancel`.
+    """
 
     @property
     def job_id(self) -> str:
         return self.identity.job_id
+
+    @property
+    def cancel_requested(self) -> bool:
+        return bool(self.cancel_requested_at)
 
 
 class Attempt(NamedTuple):

@@ -7,7 +7,7 @@ does without where a platform lacks it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tao_sdk.platforms.backend import Attempt, Backend, JobRef, Observation, RetryLimits
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 class Advances(Protocol):
     """Somebody must act for jobs to go on, or to be cleaned up."""
 
-    def advance(self, jobs: Sequence[JobRef]) -> None:
+    def advance(self, jobs: Sequence[JobRef]) -> Collection[str]:
         """Start what waits, save logs and outcomes before the platform forgets, clean up.
 
         Called by an attending process with the jobs whose last observation was `due`, ended ones
         included; one process at a time by a lease, which a slow one may outlive. Repeating it is
         harmless, and what goes wrong with one job stops no other. `observe` shows the result.
+
+        Returns the ids of the jobs of which nothing is due any more. It is called again with the
+        others, ended ones included: those whose log could not be saved, or that are elsewhere.
         """
 
 

@@ -124,8 +124,14 @@ def _canceled_instead_of_error(row: Row, state: JobState, ended_at: str) -> JobS
     asked = row["cancel_requested_at"]
     if state is not JobState.ERROR or not asked:
         return state
-    # Records have whole seconds: an end in the second of the request counts as caused by it.
-    ended_before = bool(ended_at) and parse_time(ended_at) + timedelta(seconds=1) <= parse_time(
-        asked
-    )
-    return JobState.ERROR if ended_before else JobState.CANCELED
+    return JobState.CANCELED if caused_by_cancel(asked, ended_at) else JobState.ERROR
+
+
+def caused_by_cancel(asked_at: str, ended_at: str) -> bool:
+    """Whether an end can be the effect of a request to cancel; one of unknown time can.
+
+    Records have whole seconds: an end in the second of the request counts as caused by it.
+    """
+    if not asked_at:
+        return False
+    return not ended_at or parse_time(ended_at) + timedelta(seconds=1) > parse_time(asked_at)

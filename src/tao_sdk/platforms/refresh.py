@@ -7,6 +7,7 @@ at a time acts, by a lease in the store; a process that finds the lease taken ha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
 
 Analysis = Mapping[str, Any]
-# Another machine's process that shows no sign of life for this long has lost the lease.
+# How often a process that wants to act looks whether another one has finished.
+_BUSY_SECONDS = 0.05
+# A process that acts for longer has lost the lease.
 _LEASE_SECONDS = 120.0
 
 
@@ -70,13 +73,24 @@ class Refresher:
                     return rows | self._advance(poll, rows)
         return self._write_down(poll, rows)
 
-    def clean_up(self) -> None:
-        """Clean up after ended jobs that nobody attended to when they ended."""
+    def clean_up(self, patience: float = 0.0) -> None:
+        """Clean up after ended jobs that no process attended to when they ended.
+
+        Waits up to `patience` seconds for another process that is acting.
+        """
         if not isinstance(self._backend, Advances):
             return
-        rows = self._store.jobs_to_clean(self._platform)
-        if rows:
-            self.refresh({row["job_id"]: row for row in rows}, attend=True)
+        deadline = time.monotonic() + patience
+        while left := self._store.jobs_to_clean(self._platform):
+            with self._store.lease(f"attend {self._platform}", _LEASE_SECONDS) as acting:
+                if acting:
+                    nothing_seen = _Poll({}, {}, {})
+                    rows = self._write_down(nothing_seen, {row["job_id"]: row for row in left})
+                    self._advance(nothing_seen, rows)
+                    return
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_BUSY_SECONDS)
 
     # ---------------------------------------------------------------- looking
 
@@ -206,14 +220,23 @@ class Refresher:
         """Submit again what ended through no fault of its own; `poll` shows it afterwards."""
         if not isinstance(self._backend, Resubmits):
             return
+        # Read again: a request to cancel may have come while the platform was asked.
+        rows = {**rows, **self._store.jobs_by_id(list(poll.retries))}
         for job_id, one in dict(poll.retries).items():
             why = _why(poll.seen[job_id], one)
+            if rows[job_id]["cancel_requested_at"]:
+                # The next poll judges the end as that of a cancelled job.
+                del poll.retries[job_id], poll.seen[job_id]
+                continue
             try:
                 again = self._backend.resubmit(
                     job_ref(rows[job_id]), one.attempt, one.pause_seconds, why
                 )
             except BackendUnreachableError:
                 continue  # it goes on waiting for its retry
+            except Exception:  # noqa: BLE001 - one job's trouble is no other's
+                _log_exception("submitting %s again failed; repeated later", job_id)
+                continue
             del poll.retries[job_id]
             poll.seen[job_id] = again
 
@@ -228,13 +251,18 @@ class Refresher:
         if not due or not isinstance(self._backend, Advances):
             return {}
         try:
-            self._backend.advance([job_ref(row) for row in due])
+            done = self._backend.advance([job_ref(row) for row in due])
         except BackendUnreachableError:
             return {}  # repeated with the next poll
-        done = [
-            StatusUpdate(row["job_id"], cleanup_due=False) for row in due if self._to_clean(row)
+        except Exception:  # noqa: BLE001 - whatever it is, the states of jobs are still told
+            _log_exception("acting on jobs of %s failed; repeated later", self._platform)
+            return {}
+        cleaned = [
+            StatusUpdate(row["job_id"], cleanup_due=False)
+            for row in due
+            if self._to_clean(row) and row["job_id"] in done
         ]
-        return self._store.rows_after(done, rows) if done else {}
+        return self._store.rows_after(cleaned, rows) if cleaned else {}
 
     # ---------------------------------------------------------------- which rows
 
@@ -252,6 +280,12 @@ class Refresher:
             and row["failure"] is None
             and self._is_submitted(row)
         )
+
+
+def _log_exception(message: str, *about: str) -> None:
+    import logging  # most processes log nothing
+
+    logging.getLogger(__name__).warning(message, *about, exc_info=True)
 
 
 def _left_record_in_bucket(job: JobRef) -> bool:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _FIRST_DELAY = 0.05
+_CLEANUP_PATIENCE = 5.0
 _Self = TypeVar("_Self", bound="PlatformSDK")
 
 
@@ -236,9 +237,13 @@ class PlatformSDK(ABC):
         Also cleans up after jobs whose end was seen only by processes that do not attend.
         """
         settled = self._submitter.reconcile()
-        self._refresher.clean_up()
+        self.clean_up()
         self._reconciled = True
         return settled
+
+    def clean_up(self) -> None:
+        """Clean up after jobs whose end was seen only by processes that do not attend."""
+        self._refresher.clean_up()
 
     # ---------------------------------------------------------------- watching
 
@@ -396,9 +401,16 @@ class PlatformSDK(ABC):
         asked_at = self.store.request_cancel(job_id)
         try:
             self.backend.cancel(job_ref({**row, "cancel_requested_at": asked_at}))
+        except BackendUnreachableError:
+            # Not heard: an end that comes by itself must not count as cancelled. A job that is
+            # being submitted is cancelled by its submitter.
+            if row["phase"] == "submitted" and not row["cancel_requested_at"]:
+                self.store.withdraw_cancel(job_id)
+            return False
+        try:
             limit = stop_seconds(runner=has_runner(decode(row, "request"))) + 10
             return self.wait(job_id, timeout=limit).terminal
-        except (BackendUnreachableError, WaitTimeoutError):
+        except WaitTimeoutError:
             return False
 
     def validate_artifact_retention(self, **_platform_kwargs: Any) -> bool:
@@ -437,6 +449,8 @@ class PlatformSDK(ABC):
             self._reconcile_once()
             rows = self.store.jobs_by_id(list(job_ids))
         rows = self._refresher.refresh(rows, attend=attend)
+        if attend and any(row["cleanup_due"] for row in rows.values()):
+            self._refresher.clean_up(_CLEANUP_PATIENCE)  # another process was acting meanwhile
         return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
 
     def _browse(self) -> Browses:

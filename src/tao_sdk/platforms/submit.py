@@ -57,7 +57,7 @@ def job_ref(row: Mapping[str, Any]) -> JobRef:
         identity=JobIdentity(row["job_id"], row["token"]),
         native=json.loads(row["native"]),
         results_dir=row["results_dir"],
-        cancel_requested=bool(row["cancel_requested_at"]),
+        cancel_requested_at=row["cancel_requested_at"],
     )
 
 
@@ -362,10 +362,15 @@ def _despite_interrupts(work: Callable[[], object]) -> None:
 
     thread = threading.Thread(target=quietly, name="tao-release")
     while thread.ident is None or thread.is_alive():
-        with contextlib.suppress(BaseException):
+        try:
             if thread.ident is None:
                 thread.start()
             thread.join()
+        except RuntimeError:  # no thread can be started (a limit of processes): here, then
+            quietly()
+            return
+        except BaseException:  # noqa: BLE001, S112 - another Ctrl-C: the caller raises the first one
+            continue
 
 
 def owner_is_gone(row: Mapping[str, Any]) -> bool:

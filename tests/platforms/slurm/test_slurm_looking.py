@@ -82,6 +82,10 @@ def test_observing_changes_nothing_and_attending_goes_on(
     attending = lab.sdk()
     assert isinstance(attending.backend, Advances)
     assert isinstance(attending.backend, Resubmits)
+    elsewhere = reference(attending, badly.id)
+    elsewhere = elsewhere._replace(native={**elsewhere.native, "cluster": "another"})
+    assert attending.backend.advance([elsewhere]) == set()
+    assert has_credentials(lab, badly), "another cluster's folder of that name is another folder"
     assert attending.wait(lost.id, timeout=LONG).status == "Complete"
     attending.get_statuses([job.id for job in jobs])
     assert [line.split()[0] for line in submissions(lab, lost)] == ["1", "2"]

@@ -103,6 +103,19 @@ class TestTruth:
         assert (status.status, "cannot reach" in status.message) == ("Running", False)
         assert job.cancel()
 
+    def test_a_cancellation_that_was_not_heard_is_taken_back(self, lab: Lab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(
+            **lab.job(
+                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; while [ ! -e "$d/seen" ]; do sleep 0.05; done'
+            )
+        )
+        eventually(lambda: sdk.get_job_status(job.id).status == "Running")
+        with lab.unreachable():
+            assert sdk.cancel_job(job.id) is False
+        lab.touch_result(job, "seen")
+        assert lab.sdk().wait(job.id, timeout=LONG).status == "Complete"
+
     def test_following_a_log_survives_an_outage(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(

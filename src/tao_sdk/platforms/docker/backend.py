@@ -296,10 +296,11 @@ class DockerBackend(Backend):
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         return EventBackoff(self.transport, job_ids, self.poll_seconds)
 
-    def advance(self, jobs: Sequence[JobRef]) -> None:
+    def advance(self, jobs: Sequence[JobRef]) -> list[str]:
         """Start waiting jobs, save what goes with containers, give back GPUs."""
         with self._asking():
             self._advancer.advance(jobs)
+        return [job.job_id for job in jobs]
 
     def cancel(self, job: JobRef) -> None:
         try:

@@ -200,11 +200,11 @@ class GpuLeases:
     def _write_lease(self, taken: dict[str, int], fraction: float, name: str) -> dict[str, int]:
         if not taken:
             return {}
-        _make_shared_folder(self._taken)
         name = name or os.urandom(16).hex()
-        descriptor = _open_shared(self._taken / name)
-        locks = {**taken, name: descriptor}
+        locks = dict(taken)
         try:
+            _make_shared_folder(self._taken)
+            descriptor = locks[name] = _open_shared(self._taken / name)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             os.truncate(descriptor, 0)
             os.write(descriptor, "\n".join([str(fraction), *taken]).encode())

@@ -168,10 +168,11 @@ class SlurmBackend(Backend):
 
         return SlurmBackoff(states, self._accepted)
 
-    def advance(self, jobs: Sequence[JobRef]) -> None:
+    def advance(self, jobs: Sequence[JobRef]) -> set[str]:
         """Remove the credentials of jobs that have ended."""
-        rows = [(job.job_id, folder_of(job).job_dir) for job in jobs]
-        self.transport.run("clean", payload=table(rows))
+        rows = [(job.job_id, folder_of(job).job_dir, job.native["cluster"]) for job in jobs]
+        sections = self.transport.run("clean", payload=table(rows))
+        return {section.words for section in sections if section.name == "cleaned"}
 
     def cancel(self, job: JobRef) -> None:
         about = {
