@@ -309,3 +309,21 @@ def test_a_forked_child_is_no_owner_of_what_its_parent_submits(sdk: LocalSDK) ->
     if child == 0:
         os._exit(len(sdk.store.release_submissions([plan.job_id], str(ProcessIdentity.current()))))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_jobs_are_submitted_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with LocalSDK(state_file=tmp_path / "state.json", work_dir=tmp_path / "work") as sdk:
+        sdk.wait(sdk.create_job(command="true", gpu_count=0).id)
+        with monkeypatch.context() as limited:
+            limited.setattr(threading.Thread, "start", refuse)
+            jobs = sdk.create_jobs([{"command": "true", "gpu_count": 0}] * 3)
+            done: list[str] = []
+            submit._despite_interrupts(lambda: done.append("released"))
+        assert done == ["released"]
+        ended = sdk.wait_all([job.id for job in jobs], timeout=LONG)
+    assert {status.status for status in ended.values()} == {"Complete"}

@@ -123,7 +123,13 @@ class Submitter:
             name = f"tao-submit-{number}"
             thread = threading.Thread(target=self._work, args=(batch,), name=name, daemon=True)
             batch.threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # a limit of threads or processes: go on with those there are
+                batch.threads.pop()
+                break
+        if not batch.threads:
+            self._work(batch)
         wrong: dict[str, Exception] = {}
         for _ in range(expected):
             plan, error = batch.outcomes.get()
