@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from common_lab import files_under, isolate
 from docker_lab import DockerLab
 
 from lab.docker import private_engine
-from tao_sdk.errors import CapacityError
+from tao_sdk.errors import BackendUnreachableError, CapacityError
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobRef, Observation
+from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK
 from tao_sdk.platforms.docker.backend import DockerBackend
+from tao_sdk.platforms.docker.client import DaemonError
+from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
@@ -208,3 +213,64 @@ def test_a_cancellation_noted_by_the_version_before(lab: DockerLab) -> None:
     (folder / job.id / "canceled").touch()
     assert job.wait(timeout=LONG).status == "Canceled"
     assert (folder / job.id / "canceled").exists()
+
+
+class TestWhatAdvanceFinishes:
+    """Of the other jobs something stays due, and it is asked again."""
+
+    def test_a_log_that_cannot_be_saved_stays_due_and_stops_no_other(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DOCKER_AUTO_REMOVE", "true")
+        sdk = lab.sdk()
+        jobs = [sdk.create_job(**lab.job("echo said")) for _ in range(3)]
+        for job in jobs:
+            lab.engine.docker("wait", f"tao-job-{job.id}")
+        full, hanging, sound = jobs
+        backend = backend_of(sdk)
+        keep, copy = OutcomeFiles.keep, backend._logs.copy
+
+        def keep_unless_full(self: OutcomeFiles[Any], job_id: str, *what: Any) -> None:
+            if job_id == full.id:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            keep(self, job_id, *what)
+
+        def copy_unless_hanging(container: str) -> Iterator[bytes]:
+            if container == reference(sdk, hanging).native["id"]:
+                raise BackendUnreachableError("nothing came of the log for 900 s")
+            return copy(container)
+
+        refs = [reference(sdk, job) for job in jobs]
+        with monkeypatch.context() as patched:
+            patched.setattr(OutcomeFiles, "keep", keep_unless_full)
+            patched.setattr(backend._logs, "copy", copy_unless_hanging)
+            assert backend.advance(refs) == [sound.id]
+        assert sorted(backend.advance(refs)) == sorted(job.id for job in jobs)
+        assert all(sdk.get_job_logs(job.id) == "said\n" for job in jobs)
+
+    def test_a_container_that_cannot_be_removed_stays_due(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DOCKER_AUTO_REMOVE", "true")
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("true"))
+        lab.engine.docker("wait", f"tao-job-{job.id}")
+
+        def refuse(*_: object, **__: object) -> None:
+            raise DaemonError(500, "driver failed to remove root filesystem", "DELETE")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(docker.APIClient, "remove_container", refuse)
+            assert backend_of(sdk).advance([reference(sdk, job)]) == []
+        assert backend_of(sdk).advance([reference(sdk, job)]) == [job.id]
+
+    def test_another_daemon_knows_nothing_of_it(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("true"))
+        assert job.wait(timeout=LONG).status == "Complete"
+        lab.engine.docker("rm", f"tao-job-{job.id}")
+        assert backend_of(sdk).advance([reference(sdk, job)]) == [job.id]
+        monkeypatch.setattr(Identity, "ask", lambda _: Daemon("another"))
+        assert backend_of(sdk).advance([reference(sdk, job)]) == []

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import docker
 import pytest
+from common_lab import DIE
 from docker_lab import DockerLab
 
+from lab.docker.images import BUSYBOX
+from tao_sdk.errors import CapacityError
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK, gpu_leases, gpu_queue
+from tao_sdk.platforms.docker.backend import DockerBackend
+from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.containers import Launcher
+from tao_sdk.platforms.docker.gpu_queue import GpuQueue
+from tao_sdk.platforms.gpus.leases import look_for_free
 from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
@@ -35,6 +45,21 @@ def busy(lab: DockerLab, sdk: DockerSDK) -> Job:
     job = sdk.create_job(**{**lab.job("sleep 600"), "gpu_count": 2})
     eventually(lambda: job.refresh().status == "Running")
     return job
+
+
+def end(lab: DockerLab, job: Job) -> None:
+    """End a job while nothing attends it."""
+    lab.engine.docker("kill", f"tao-job-{job.id}")
+    lab.engine.docker("wait", f"tao-job-{job.id}")
+    label = '{{index .Config.Labels "tao-sdk-gpu-keys"}}'
+    keys = lab.engine.docker("inspect", "-f", label, f"tao-job-{job.id}").strip().split(",")
+    # The process that held the locks learns of the end a moment later.
+    eventually(lambda: len(look_for_free(lab.folder / "leases", keys)) == len(keys))
+
+
+def backend_of(sdk: DockerSDK) -> DockerBackend:
+    assert isinstance(sdk.backend, DockerBackend)
+    return sdk.backend
 
 
 def wait_in_line(lab: DockerLab, sdk: DockerSDK, script: str, **extra: Any) -> Job:
@@ -183,6 +208,149 @@ class TestPowerCuts:
         )  # whoever made its container has died
         monkeypatch.setattr(gpu_leases, "TENTATIVE_SECONDS", 1)
         assert after.wait(waiting.id, timeout=LONG).status == "Complete"
+        assert lab.starts_of(waiting.id) == 1
+
+    def test_after_the_start_it_does_not_run_again(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its waiting container is left beside the one that has run, which goes when it is kept."""
+        monkeypatch.setenv("DOCKER_AUTO_REMOVE", "true")
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "true")
+        end(lab, holder)
+
+        class PowerCutError(BaseException):
+            pass
+
+        def cut(*_: object) -> None:
+            raise PowerCutError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(gpu_queue, "remove", cut)
+            with pytest.raises(PowerCutError):
+                lab.sdk().wait(waiting.id, timeout=LONG)
+            lab.engine.docker("wait", f"tao-job-{waiting.id}")
+            # The next process dies as early as it can after it has tidied up.
+            with contextlib.suppress(PowerCutError):
+                lab.sdk().get_job_status(waiting.id)
+        assert f"tao-queued-{waiting.id}" not in lab.engine.docker("ps", "-a")
+        after = lab.sdk()
+        assert after.wait(waiting.id, timeout=LONG).status == "Complete"
+        assert after.get_job_status(waiting.id).status == "Complete"
+        assert lab.starts_of(waiting.id) == 1
+
+    def test_before_its_command_was_in_the_waiting_container_it_never_starts(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        child = lab.start_python(
+            f"{DIE}import docker, json, sys\ndocker.APIClient.put_archive = die\n"
+            "asked = json.loads(sys.argv[1])\nasked['command'] += '\\n#' + 'x' * 200_000\n"
+            "sdk.create_job(**asked)",
+            json.dumps({**lab.counted_job("true"), "gpu_count": 1, "when_busy": "wait"}),
+        )
+        child.communicate(timeout=LONG)
+        assert child.returncode == -signal.SIGKILL
+        [lost] = [job for job in sdk.list_jobs() if job.id != holder.id]
+        end(lab, holder)
+        # Another store's process, to which it is one of the line, does not start it either.
+        census = backend_of(sdk)._census()
+        queue, host = backend_of(sdk)._queue, backend_of(sdk).host
+        info = backend_of(sdk).transport.info
+        assert queue.start_in_order({lost.id}, census, host.known_gpus(), host.gpus_for, info) == {}
+        assert lab.starts_of(lost.id) == 0
+        assert f"tao-queued-{lost.id}" in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
+        after = lab.sdk()
+        after.reconcile()
+        assert after.get_job_status(lost.id).status == "Error"
+        assert lost.id not in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
+
+
+class TestWaysToTheGpus:
+    """A job that waits for free GPUs keeps them from later ones only if it can run."""
+
+    def test_one_that_nothing_attends_is_started_by_a_submission(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "sleep 600")
+        end(lab, holder)
+        later = lab.sdk().create_job(**{**lab.job("sleep 600"), "gpu_count": 1})
+        assert lab.starts_of(waiting.id) == 1
+        assert later.refresh().status == "Running"
+        with pytest.raises(CapacityError, match="0 of 2 are free"):
+            lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 1})
+
+    def test_one_that_cannot_start_leaves_the_figures_true(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        gpu = {**lab.job("sleep 600"), "gpu_count": 1}
+        first, _ = sdk.create_job(**gpu), sdk.create_job(**gpu)
+        large = wait_in_line(lab, sdk, "true", gpu_count=2)
+        end(lab, first)
+        told = f"1 of 2 are free, and tao-job-{large.id}, which waits for them, comes first"
+        with pytest.raises(CapacityError, match=told):
+            lab.sdk().create_job(**gpu)
+
+    def test_one_that_the_daemon_refuses_is_set_aside_for_all(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        bad = wait_in_line(lab, sdk, "true", container_user="nobody-knows")
+        end(lab, holder)
+        later = lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 2})
+        assert f"tao-refused-{bad.id}" in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
+        assert later.wait(timeout=LONG).status == "Complete"
+        # Its own process says why.
+        status = bad.wait(timeout=LONG)
+        assert (status.status, "nobody-knows" in status.message) == ("Error", True)
+        assert bad.id not in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
+
+    def test_one_that_was_set_aside_can_be_cancelled(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        bad = wait_in_line(lab, sdk, "true", container_user="nobody-knows")
+        end(lab, holder)
+        assert lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 2}).wait(timeout=LONG)
+        cancel_by_another(lab, bad)
+        assert bad.id not in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
+        assert bad.wait(timeout=LONG).status == "Canceled"
+
+
+class TestDaemonTrouble:
+    def test_an_image_that_lost_its_tag_still_runs(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        image = f"tao-test/tag:{uuid.uuid4().hex[:8]}"
+        lab.engine.docker("tag", BUSYBOX, image)
+        waiting = wait_in_line(lab, sdk, "true", image=image)
+        lab.engine.docker("rmi", image)
+        end(lab, holder)
+        assert waiting.wait(timeout=LONG).status == "Complete"
+        assert lab.starts_of(waiting.id) == 1
+
+    @pytest.mark.parametrize("call", ["inspect_container", "create_container_from_config"])
+    def test_a_daemon_that_shuts_down_has_refused_nothing(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        sdk = lab.sdk()
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "true")
+        end(lab, holder)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise DaemonError(503, "the daemon is shutting down", "POST /containers/create")
+
+        real = GpuQueue._start_with
+
+        def start(self: GpuQueue, *arguments: Any) -> bool:
+            with monkeypatch.context() as patched:
+                patched.setattr(docker.APIClient, call, refuse)
+                return real(self, *arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(GpuQueue, "_start_with", start)
+            assert waiting.refresh().status == "Pending"
+        assert waiting.wait(timeout=LONG).status == "Complete"
         assert lab.starts_of(waiting.id) == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from weakref import WeakKeyDictionary
 from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
-    CapacityError,
     SubmissionRejectedError,
     UnsupportedError,
     ValidationError,
@@ -32,7 +30,7 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
-from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
+from tao_sdk.platforms.common.gpu_choice import choose_gpus
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.mounts import results_mount
 from tao_sdk.platforms.common.times import container_time
@@ -40,18 +38,18 @@ from tao_sdk.platforms.docker import cleanup, config, gpus, images, users
 from tao_sdk.platforms.docker import plan as planning
 from tao_sdk.platforms.docker.advance import Advancer
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
-from tao_sdk.platforms.docker.containers import Launcher, job_name, queued_name
+from tao_sdk.platforms.docker.containers import Launcher, job_name
 from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.evidence import EvidenceCollector
-from tao_sdk.platforms.docker.gpu_leases import Busy, DaemonLeases, Lease
+from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Identity
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.network import ensure_network
 from tao_sdk.platforms.docker.observe import Observer
-from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.status import Census, Outcome
+from tao_sdk.platforms.docker.submit import Submitter
 from tao_sdk.platforms.docker.watch import EventBackoff
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.request import JobRequest
@@ -61,8 +59,6 @@ from tao_sdk.result_record import ResultRecord
 _log = logging.getLogger("tao_sdk.docker")
 # A well-behaved job stops in this time; for others the daemon goes on without us.
 _STOP_SECONDS = 0.5
-_SETTLE_SECONDS = 30.0
-_SETTLE_PAUSE_SECONDS = 0.05
 
 
 class DockerBackend(Backend):
@@ -87,8 +83,18 @@ class DockerBackend(Backend):
         self._logs = LogReader(self.transport)
         self._identity = Identity(self.transport)
         self._evidence = EvidenceCollector(self.transport, self.host, self._logs, self._files)
+        self._submitter = Submitter(
+            self.transport,
+            self._census,
+            self._identity,
+            self.host,
+            self._leases,
+            self._launcher,
+            self._queue,
+            self._files,
+        )
         self._cleanup = cleanup.Cleanup(
-            self.transport, self.host, self._logs, self._evidence, self._files
+            self.transport, self.host, self._launcher, self._logs, self._evidence, self._files
         )
         self._observer = Observer(
             self.transport,
@@ -103,6 +109,7 @@ class DockerBackend(Backend):
         self._advancer = Advancer(
             self.transport,
             self._census,
+            self._identity,
             self.host,
             self._leases,
             self._queue,
@@ -192,62 +199,7 @@ class DockerBackend(Backend):
         refusal = self._refusals.pop(plan, None)
         if refusal is not None:
             raise type(refusal)(str(refusal))  # each job its own: others may want the same image
-        body, wish, command, folders = plan.payload
-        _make(folders)
-        try:
-            if not wish.any:
-                return self._start(plan, body, command, None)
-            return self._submit_with_gpus(plan, body, command, wish)
-        except DaemonError as error:
-            raise SubmissionRejectedError(f"Docker refuses the container: {error}") from error
-
-    def _submit_with_gpus(
-        self, plan: Plan, body: Mapping[str, Any], command: str | None, wish: GpuRequest
-    ) -> Submission:
-        host_gpus = self.host.gpus_for(plan.request.image, wish)
-        usable, count = choose_gpus(host_gpus, wish, gpus.HOST)
-        census = self._census()
-        first = self._queue.first_in_the_way(census, host_gpus, usable)
-        lease: Lease | Busy
-        if first is not None:
-            lease = Busy(0, (f"{job_name(first.job_id)}, which waits for them",))
-        else:
-            lease = self._leases.take(plan.job_id, usable, count, census)
-        if isinstance(lease, Busy):
-            held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
-            if plan.request.options.when_busy == "wait":
-                container = self._queue.add(plan.job_id, body, command, wish, host_gpus)
-                native = {**plan.intent, **self._identity.known().native()}
-                native |= {"id": container, "queued": True}
-                return Submission(plan.identity.name, native, f"waiting for GPUs{held}")
-            raise CapacityError(
-                f"{count} GPUs asked for, {lease.free} of {len(usable)} are free{held}. "
-                "when_busy='refuse', the default on Docker, refuses the job then; "
-                "when_busy='wait' queues it"
-            )
-        try:
-            given = gpus.with_gpus(body, lease.gpus, self.transport.info)
-            return self._start(plan, given, command, lease)
-        except (DaemonError, SubmissionRejectedError):
-            self._leases.release(lease)
-            raise
-        finally:
-            lease.close_descriptors()
-
-    def _start(
-        self, plan: Plan, body: Mapping[str, Any], command: str | None, lease: Lease | None
-    ) -> Submission:
-        try:
-            container = self._launcher.create(plan.identity.name, body, command)
-        except DaemonError as error:
-            if not error.conflict or not self._launcher.remove_own(plan.job_id):
-                raise
-            container = self._launcher.create(plan.identity.name, body, command)
-        self._launcher.start(container, lease)
-        held = [gpu.index for gpu in lease.gpus] if lease else []
-        native = {**plan.intent, **self._identity.known().native(), "id": container, "gpus": held}
-        message = f"started on GPU {', '.join(held)}" if held else "started"
-        return Submission(plan.identity.name, native, message)
+        return self._submitter.submit(plan)
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         with self._asking():
@@ -255,37 +207,9 @@ class DockerBackend(Backend):
             known = {*census.jobs, *census.queued}
             # "Nothing was submitted" is for the daemon to say that it would have been given to.
             mine = [job for job in jobs if job.job_id in known or daemon.has(job.native)]
-            settled = {job.job_id: self._settle(job, census) for job in mine}
+            settled = {job.job_id: self._submitter.settle(job, census) for job in mine}
             cleanup.sweep(self.transport)
         return settled
-
-    def _settle(self, job: JobRef, census: Census) -> Submission | None:
-        if self._files.outcome(job.job_id) is not None:  # it ran, and its container went
-            return Submission(job.identity.name, job.native, "adopted")
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while time.monotonic() < deadline:
-            # A job that waits may have both while it is being started: it goes on waiting.
-            present = census.queued.get(job.job_id) or census.jobs.get(job.job_id)
-            if present is None:
-                # The submitter's request may be on its way to the daemon, or in its hands. The
-                # waiting one first: if there is one after all, its job's name must be free.
-                names = (queued_name(job.job_id), job_name(job.job_id))
-                if all(self._launcher.fence(name) for name in names):
-                    self._leases.release_all(job.job_id, census)
-                    return None
-            elif present.started or config.LABEL_QUEUED in present.labels:
-                queued = config.LABEL_QUEUED in present.labels
-                native = {**job.native, "id": present.id, "queued": queued}
-                return Submission(job.identity.name, native, "adopted")
-            elif self._launcher.withdraw(present.id):
-                self._leases.release_all(job.job_id, census)
-                return None
-            time.sleep(_SETTLE_PAUSE_SECONDS)
-            census = self._census()
-        raise BackendUnreachableError(
-            f"the daemon does not say what became of {job_name(job.job_id)}: its name is taken, "
-            "but not by a container of ours"
-        )
 
     # ------------------------------------------------------------------ watching
 
@@ -299,8 +223,7 @@ class DockerBackend(Backend):
     def advance(self, jobs: Sequence[JobRef]) -> list[str]:
         """Start waiting jobs, save what goes with containers, give back GPUs."""
         with self._asking():
-            self._advancer.advance(jobs)
-        return [job.job_id for job in jobs]
+            return self._advancer.advance(jobs)
 
     def cancel(self, job: JobRef) -> None:
         try:
@@ -313,7 +236,7 @@ class DockerBackend(Backend):
 
     def _cancel(self, job: JobRef) -> bool:
         """Whether it makes the job end; False when that had ended by itself."""
-        remove(self.transport, queued_name(job.job_id))
+        self._launcher.remove_waiting(job.job_id)
         name = job_name(job.job_id)
         try:
             found = self.transport.api.inspect_container(name)
@@ -488,14 +411,6 @@ class DockerBackend(Backend):
 
 def _image_of(plan: Plan) -> images.Wanted:
     return plan.request.image, images.pull_policy(plan.request.options.pull_policy)
-
-
-def _make(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SubmissionRejectedError(f"mounts: {folder} cannot be made: {error}") from error
 
 
 def _is_gone(error: Exception) -> bool:

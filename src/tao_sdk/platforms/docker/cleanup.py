@@ -19,7 +19,7 @@ from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
-from tao_sdk.platforms.docker.containers import job_name, queued_name
+from tao_sdk.platforms.docker.containers import Launcher, job_name
 from tao_sdk.platforms.docker.evidence import EvidenceCollector, is_going
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.logs import LogReader
@@ -38,18 +38,23 @@ class Cleanup:
         self,
         transport: DockerClient,
         host: DockerHost,
+        launcher: Launcher,
         logs: LogReader,
         evidence: EvidenceCollector,
         files: OutcomeFiles[Outcome],
     ) -> None:
         self._transport = transport
         self._host = host
+        self._launcher = launcher
         self._logs = logs
         self._evidence = evidence
         self._files = files
 
-    def keep_and_remove(self, job: JobRef, container: Container) -> None:
-        """DOCKER_AUTO_REMOVE: the container goes once log and outcome are on our disk."""
+    def keep_and_remove(self, job: JobRef, container: Container) -> bool:
+        """DOCKER_AUTO_REMOVE: the container goes once log and outcome are on our disk.
+
+        False if it stays, because they cannot be saved; this is to be repeated then.
+        """
         try:
             if self._files.outcome(job.job_id) is None:
                 outcome, hide = self._evidence.ask_daemon(job, container.id)
@@ -59,17 +64,19 @@ class Cleanup:
                 self._files.keep(job.job_id, outcome, self._whole_log(container.id))
         except (DaemonError, OSError) as error:
             # Gone already: another process has saved it all, or the user removes it.
-            if not (isinstance(error, DaemonError) and is_going(error)):
+            going = isinstance(error, DaemonError) and is_going(error)
+            if not going:
                 _log.warning("%s stays: its log cannot be saved: %s", container.name, error)
-            return
+            return isinstance(error, DaemonError) and error.missing
         remove(self._transport, container.id)
+        return True
 
     def delete(self, job: JobRef) -> None:
         """Remove results, containers, and what we kept."""
         source = job.native["results"]
         if source:
             self._host.remove_folder(source, job.job_id, job.native["image"])
-        remove(self._transport, queued_name(job.job_id))
+        self._launcher.remove_waiting(job.job_id)
         remove(self._transport, job_name(job.job_id))
         self._files.remove(job.job_id)
 

@@ -26,6 +26,11 @@ def queued_name(job_id: str) -> str:
     return f"tao-queued-{job_id}"
 
 
+def refused_name(job_id: str) -> str:
+    """What a waiting container is called once the daemon has refused to start its job."""
+    return f"tao-refused-{job_id}"
+
+
 class Launcher:
     """Containers of one daemon."""
 
@@ -62,6 +67,12 @@ class Launcher:
             # Refused for certain: a container whose start failed does not run.
             placeholders.remove(self._transport, container)
             raise
+
+    def remove_waiting(self, job_id: str) -> None:
+        """Remove the container in which a job waits; none is no error."""
+        # In this order: it may be renamed in between.
+        for name in (queued_name(job_id), refused_name(job_id)):
+            placeholders.remove(self._transport, name)
 
     def withdraw(self, container: str) -> bool:
         """Take a container back that was made but not started; False when it has run."""

@@ -3,12 +3,15 @@
 A waiting job is a container `tao-queued-<id>` that never runs: it holds everything the job needs,
 secrets included, on the daemon. An attending process starts it when GPUs are free: leases first,
 then a container `tao-job-<id>` with those GPUs. That name can be taken once, and the waiting
-container goes only after the job has started: so one process of many starts it, exactly once, and
-one that dies in between leaves something that the next one can clear away.
+container goes only after the job has started, and before the job's own: so one process of many
+starts it, exactly once, and one that dies in between leaves something that the next one can clear
+away.
 
 First in, first out: a job does not overtake an earlier one that wants any of the same GPUs, so
-large jobs do not starve. Any attending process starts the jobs that are before its own, whatever
-store they are of; a job that nobody attends holds up no other.
+large jobs do not starve. Any attending or submitting process starts the jobs that are before its
+own, whatever store they are of. A job that the daemon refuses to start is renamed to
+`tao-refused-<id>`: it holds up no other, until a process that attends it tries once more and writes
+down why it cannot run.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ from tao_sdk.platforms.docker.containers import (
     is_withdrawn,
     job_name,
     queued_name,
+    refused_name,
 )
 from tao_sdk.platforms.docker.gpu_leases import TENTATIVE_SECONDS, Busy, DaemonLeases, Lease
 from tao_sdk.platforms.docker.gpus import HOST, with_gpus, with_unlisted
-from tao_sdk.platforms.docker.placeholders import read_from_container, remove
+from tao_sdk.platforms.docker.placeholders import read_from_container, remove, stat
 from tao_sdk.platforms.docker.status import Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
 
@@ -53,7 +57,7 @@ class Turn:
     reason: str = ""
     """Why it cannot start now."""
     refused: bool = False
-    """The daemon could not start it when this process tried."""
+    """The daemon refused to start it."""
 
     @property
     def may_start(self) -> bool:
@@ -84,7 +88,6 @@ class GpuQueue:
         self._transport = transport
         self._leases = leases
         self._launcher = launcher
-        self._refused: set[str] = set()
 
     def add(
         self,
@@ -116,11 +119,10 @@ class GpuQueue:
 
     def first_in_the_way(
         self, census: Census, known: Sequence[Gpu], wanted: Sequence[Gpu]
-    ) -> Container | None:
+    ) -> Turn | None:
         """The first job that waits for any of these GPUs."""
         keys = {gpu.key for gpu in wanted}
-        turns = self.line(census, known)
-        return next((turn.waiting for turn in turns if turn.keys & keys), None)
+        return next((turn for turn in self.line(census, known) if turn.keys & keys), None)
 
     def start_in_order(
         self,
@@ -147,9 +149,10 @@ class GpuQueue:
                 try:
                     started = self._start_waiting(turn.waiting, census, discover, info)
                 except _RefusedError as error:
-                    self._refused.add(turn.waiting.id)
                     if job_id in jobs:
                         refused[job_id] = str(error)
+                    else:
+                        self.set_aside(turn.waiting)
                     continue
                 except (CapacityError, SubmissionRejectedError, ValidationError):
                     continue  # another process may see other GPUs
@@ -158,6 +161,22 @@ class GpuQueue:
             if not started:
                 blocked |= turn.keys
         return refused
+
+    def set_aside(self, waiting: Container) -> None:
+        """Tell all processes that the daemon refuses to start a job, so that none waits for it."""
+        try:
+            self._transport.api.rename(waiting.id, refused_name(waiting.job_id))
+        except DaemonError as error:
+            if not (error.missing or error.conflict):  # cancelled, or set aside by another process
+                _log.warning("%s cannot be renamed: %s", waiting.name, error)
+
+    def is_complete(self, waiting: Container) -> bool:
+        """Whether a waiting container has all that its job needs; not if its maker was killed."""
+        command = self._transport.api.inspect_container(waiting.id)["Config"]["Cmd"]
+        return (
+            config.COMMAND_FILE not in command
+            or stat(self._transport, waiting.id, config.COMMAND_FILE) is not None
+        )
 
     def _turn(
         self,
@@ -171,7 +190,7 @@ class GpuQueue:
         if present is not None:
             stuck = not present.started and self._leases.age(present) <= TENTATIVE_SECONDS
             return Turn(waiting, reason="being started" if stuck else "")
-        if waiting.id in self._refused:
+        if waiting.name == refused_name(waiting.job_id):
             return Turn(waiting, refused=True)
         host_gpus = _host_gpus(waiting)
         if known is None and host_gpus is None:  # of an earlier version: `advance` finds out
@@ -219,6 +238,18 @@ class GpuQueue:
 
     def _start(self, waiting: Container, lease: Lease, info: Mapping[str, Any]) -> bool:
         try:
+            started = self._start_with(waiting, lease, info)
+        except (DaemonError, _RefusedError):
+            self._leases.release(lease)
+            raise
+        if started:
+            remove(self._transport, waiting.id)
+        else:
+            self._leases.release(lease)
+        return started
+
+    def _start_with(self, waiting: Container, lease: Lease, info: Mapping[str, Any]) -> bool:
+        try:
             found = self._transport.api.inspect_container(waiting.id)
             body = {name: found["Config"][name] for name in _COPIED if found["Config"].get(name)}
             labels = body["Labels"]
@@ -226,30 +257,40 @@ class GpuQueue:
                 labels.pop(name, None)
             given = with_gpus({**body, "HostConfig": found["HostConfig"]}, lease.gpus, info)
             command = self._command_of(waiting, given)
-            container = self._launcher.create(job_name(waiting.job_id), given, command)
         except DaemonError as error:
-            self._leases.release(lease)
-            if error.missing or error.conflict:
-                return False  # another process starts it, or it was cancelled
+            if error.missing:
+                return False  # another process has started it, or it was cancelled
+            raise _judged(error) from error
+        except _IncompleteError as error:
+            if self._leases.age(waiting) < TENTATIVE_SECONDS or not self._exists(waiting.id):
+                return False
             raise _RefusedError(str(error)) from error
-        # The name is ours now. If the waiting container is gone nevertheless, the job was started
-        # (and may have ended and been removed) or cancelled while we prepared.
-        if not self._exists(waiting.id):
-            remove(self._transport, container)
-            self._leases.release(lease)
-            return False
         try:
+            container = self._create(waiting.job_id, given, found["Image"], command)
+            # The name is ours now. If the waiting container is gone nevertheless, the job was
+            # started (and may have ended and been removed) or cancelled while we prepared.
+            if not self._exists(waiting.id):
+                remove(self._transport, container)
+                return False
             self._launcher.start(container, lease)
         except LeaseLostError:
-            self._leases.release(lease)
             return False
         except DaemonError as error:
-            self._leases.release(lease)
             if is_withdrawn(error):
-                return False  # cancelled, or pruned
-            raise _RefusedError(str(error)) from error
-        remove(self._transport, waiting.id)
+                return False  # another process starts it, or it was cancelled or pruned
+            raise _judged(error) from error
         return True
+
+    def _create(
+        self, job_id: str, body: Mapping[str, Any], image_id: str, command: str | None
+    ) -> str:
+        try:
+            return self._launcher.create(job_name(job_id), body, command)
+        except DaemonError as error:
+            if not (error.missing and "no such image" in str(error).lower()):
+                raise
+        # Its tag was removed or moved while it waited: the image itself is kept by its container.
+        return self._launcher.create(job_name(job_id), {**body, "Image": image_id}, command)
 
     def _command_of(self, waiting: Container, body: Mapping[str, Any]) -> str | None:
         if config.COMMAND_FILE not in body["Cmd"]:
@@ -257,7 +298,11 @@ class GpuQueue:
         held = read_from_container(
             self._transport, waiting.id, config.COMMAND_FILE, MAX_COMMAND_BYTES
         )
-        return None if held is None else held.decode()
+        if held is None:
+            raise _IncompleteError(
+                f"{config.COMMAND_FILE} is missing: the process that submitted the job was killed"
+            )
+        return held.decode()
 
     def _exists(self, container: str) -> bool:
         try:
@@ -279,6 +324,16 @@ class GpuQueue:
 
 class _RefusedError(Exception):
     """The daemon cannot start a job."""
+
+
+class _IncompleteError(Exception):
+    """The waiting container has not, or not yet, all that its job needs."""
+
+
+def _judged(error: DaemonError) -> DaemonError | _RefusedError:
+    """The same error, or the refusal that it is: not the trouble of a daemon that shuts down."""
+    refuses = error.status < 500 or (error.call.startswith("POST ") and error.status != 503)
+    return _RefusedError(str(error)) if refuses else error
 
 
 def _why(wish: GpuRequest, usable: int, held: Mapping[str, str]) -> str:

@@ -94,8 +94,9 @@ class Observer:
     ) -> Observation:
         container = census.jobs.get(job.job_id)
         canceled = self._is_canceled(job)
+        queued = job.job_id in census.queued
         if container is None:
-            return self._without_container(job, daemon, canceled=canceled)
+            return self._without_container(job, daemon, canceled=canceled)._replace(due=queued)
         ended_at = self._ended_at(container, exact=exact) if container.ended else ""
         seen = interpret(container, canceled=canceled, ended_at=ended_at)
         if seen is None:
@@ -105,7 +106,7 @@ class Observer:
             due = bool(leases) or container.removed_when_kept
         else:
             due = self._leases.lacks_something(container, leases)
-        return seen._replace(due=due or (container.started and job.job_id in census.queued))
+        return seen._replace(due=due or (container.started and queued))
 
     def _ended_at(self, container: Container, *, exact: bool) -> str:
         """When a container ended: after a minute only its details tell; "" if not `exact`."""
@@ -161,11 +162,15 @@ class Observer:
         for turn in line:
             job_id = turn.waiting.job_id
             present = census.jobs.get(job_id)
-            if present is None or not present.started:
-                # An attending process starts those before its own job, too.
-                due = turn.refused or any(one.may_start for one in up_to(line, job_id))
-                message = turn.reason or "its GPUs are free; about to start"
-                seen[job_id] = Observation(JobState.PENDING, message, due=due)
+            has_run = present is not None and present.started
+            if has_run or self._files.outcome(job_id) is not None:
+                continue
+            # An attending process starts those before its own job, too.
+            due = turn.refused or any(one.may_start for one in up_to(line, job_id))
+            message = turn.reason or "its GPUs are free; about to start"
+            if turn.refused:
+                message = "the daemon refused to start it; about to be tried once more"
+            seen[job_id] = Observation(JobState.PENDING, message, due=due)
         return seen
 
 
