@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import time
+import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,11 +21,15 @@ from tao_sdk.errors import BackendUnreachableError, CapacityError
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobRef, Observation
 from tao_sdk.platforms.common.job_files import OutcomeFiles
+from tao_sdk.platforms.common.times import container_time, parse_time
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import DockerSDK
 from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.identity import Daemon, Identity
+from tao_sdk.platforms.docker.status import Container
+from tao_sdk.platforms.gpus import discovery
+from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
@@ -274,3 +280,93 @@ class TestWhatAdvanceFinishes:
         assert backend_of(sdk).advance([reference(sdk, job)]) == [job.id]
         monkeypatch.setattr(Identity, "ask", lambda _: Daemon("another"))
         assert backend_of(sdk).advance([reference(sdk, job)]) == []
+
+
+class TestLooks:
+    """One look answers for all jobs, whatever is wrong with one of them or with the machine."""
+
+    def test_a_container_that_does_not_answer_costs_its_exact_time_only(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sdk = lab.sdk()
+        ended = sdk.create_job(**lab.job("exit 3"))
+        running = sdk.create_job(**lab.job("sleep 600"))
+        lab.engine.docker("wait", f"tao-job-{ended.id}")
+
+        def hang(*_: object) -> None:
+            raise BackendUnreachableError("read timed out (30 s)")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Container, "ended_at", lambda *_: None)
+            patched.setattr(docker.APIClient, "inspect_container", hang)
+            seen = observe(sdk, ended, running)
+        assert [one.state and one.state.value for one in seen] == ["Error", "Running"]
+        assert (seen[0].exit_code, seen[0].ended_at) == (3, "")
+
+    def test_a_list_of_gpus_that_fails_is_of_no_importance_to_those_that_run(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sdk = lab.sdk()
+        holder = sdk.create_job(**{**lab.job("sleep 600"), "gpu_count": 2})
+        waiting = sdk.create_job(**{**lab.job("true"), "gpu_count": 1, "when_busy": "wait"})
+        asked = []
+
+        def fail() -> list[Gpu]:
+            asked.append(1)
+            raise BackendUnreachableError("nvidia-smi failed (255)")
+
+        other = lab.sdk()
+        monkeypatch.setattr(discovery, "discover", fail)
+        for _ in range(3):
+            seen = observe(other, holder, waiting)
+            assert [one.state and one.state.value for one in seen] == ["Running", "Pending"]
+        assert len(asked) == 1
+
+    def test_a_record_in_a_volume_is_not_read_for_a_look(
+        self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It takes a container, which a look must not make."""
+        sdk = lab.sdk()
+        volume = f"tao-test-{uuid.uuid4().hex[:8]}"
+        job = sdk.create_job(**{**lab.job("true"), "mounts": [f"{volume}:/results"]})
+        lab.engine.docker("wait", f"tao-job-{job.id}")
+        lab.engine.docker("rm", f"tao-job-{job.id}")
+        monkeypatch.setattr(Identity, "ask", lambda _: Daemon("another"))
+        calls = backend_of(sdk).transport.calls
+        before = len(calls)
+        [seen] = observe(sdk, job)
+        assert "another Docker daemon" in seen.unreachable
+        assert [one for one in list(calls)[before - len(calls) :] if one[:3] != "GET"] == []
+        lab.engine.docker("volume", "rm", volume)
+
+
+class TestCancellations:
+    """Only an end after the request was caused by it."""
+
+    def test_one_that_comes_after_the_end_changes_nothing(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        ends = [sdk.create_job(**lab.job(script)) for script in ("exit 0", "exit 3")]
+        for job in ends:
+            lab.engine.docker("wait", f"tao-job-{job.id}")
+        # Times count to the second.
+        eventually(lambda: time.time() > ended_at(lab, ends[1]) + 1)
+        for job in ends:
+            sdk.store.request_cancel(job.id)
+            backend_of(sdk).cancel(reference(sdk, job))
+        # Another process, which saw nothing of it, looks first.
+        other = lab.sdk()
+        assert [other.look([job.id])[job.id].status for job in ends] == ["Complete", "Error"]
+
+    def test_a_job_that_ends_well_when_it_is_stopped_is_cancelled(self, lab: DockerLab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(
+            **lab.job("trap 'exit 0' TERM; touch /starts/on; while :; do sleep 0.05; done")
+        )
+        eventually((lab.starts / "on").exists)
+        assert job.cancel()
+        assert job.refresh().status == "Canceled"
+
+
+def ended_at(lab: DockerLab, job: Job) -> float:
+    told = lab.engine.docker("inspect", "-f", "{{.State.FinishedAt}}", f"tao-job-{job.id}").strip()
+    return parse_time(container_time(told)).timestamp()

@@ -101,7 +101,7 @@ class Advancer:
 
     def _start_waiting(self, jobs: set[str], census: Census) -> None:
         refused = self._queue.start_in_order(
-            jobs, census, self._host.known_gpus(), self._host.gpus_for, self._transport.info
+            jobs, census, self._host.known_now(), self._host.gpus_for, self._transport.info
         )
         for job_id, why in refused.items():
             with _apart(job_name(job_id)):

@@ -226,16 +226,10 @@ class DockerBackend(Backend):
             return self._advancer.advance(jobs)
 
     def cancel(self, job: JobRef) -> None:
-        try:
-            with self._asking():
-                heard = self._cancel(job)
-        except BackendUnreachableError:
-            self._observer.note_cancel(job.job_id, heard=False)
-            raise
-        self._observer.note_cancel(job.job_id, heard=heard)
+        with self._asking():
+            self._cancel(job)
 
-    def _cancel(self, job: JobRef) -> bool:
-        """Whether it makes the job end; False when that had ended by itself."""
+    def _cancel(self, job: JobRef) -> None:
         self._launcher.remove_waiting(job.job_id)
         name = job_name(job.job_id)
         try:
@@ -243,19 +237,15 @@ class DockerBackend(Backend):
         except DaemonError as error:
             if not error.missing:
                 raise
-            if self._files.outcome(job.job_id) is not None:
-                return False
-            self._require_here(job)
-            return True
+            if self._files.outcome(job.job_id) is None:
+                self._require_here(job)
+            return
         state = found["State"]["Status"]
-        if state in ("exited", "dead"):
-            return False
-        if state == "created" and self._launcher.withdraw(name):
-            return True
+        if state in ("exited", "dead") or (state == "created" and self._launcher.withdraw(name)):
+            return
         if state == "paused":
             self.transport.api.unpause(name)  # a frozen job hears nothing
         self._stop(name, int(found["Config"]["StopTimeout"]))
-        return True
 
     def _stop(self, name: str, seconds: int) -> None:
         """Let the daemon stop a container: gracefully, by force after its own time for it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
@@ -52,13 +52,27 @@ class EvidenceCollector:
         return RawEvidence(found, hide)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        """What the job itself left beside its results."""
+        """What the job itself left beside its results.
+
+        In a volume, on another machine, or in a file that only the job's user may read, the daemon
+        reads it through a container that never runs, and that is removed at once. The first one
+        makes the empty image `tao-sdk-placeholder` as well.
+        """
+        return self._records(job, self._host.read_file)
+
+    def records_here(self, job: JobRef) -> list[ResultRecord]:
+        """Those that this process can read itself: nothing is made for it."""
+        return self._records(job, self._host.read_here)
+
+    def _records(
+        self, job: JobRef, read: Callable[[str, str, int], bytes | None]
+    ) -> list[ResultRecord]:
         source, name = job.native["results"], record_name(0)
-        if source:
-            data = self._host.read_file(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
-            record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-            return [record] if record else []
-        return []
+        if not source:
+            return []
+        data = read(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
+        return [record] if record else []
 
     def _outcome(self, job: JobRef) -> tuple[Outcome | None, Sequence[Secret]]:
         try:

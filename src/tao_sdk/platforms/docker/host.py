@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import stat
@@ -20,11 +21,12 @@ from tao_sdk.errors import (
 from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.docker import config, placeholders
-from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.client import LONG_SECONDS, DaemonError, DockerClient
 from tao_sdk.platforms.docker.gpus import is_tegra, probe_config, with_unlisted
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
 
+_log = logging.getLogger("tao_sdk.docker")
 # GPUs do not come and go, but who uses them does.
 _INVENTORY_SECONDS = 30
 # Not `ls`: there are some that print question marks for letters beyond ASCII.
@@ -49,6 +51,7 @@ class DockerHost:
         self._transport = transport
         self._local = transport.endpoint.local
         self._inventory: TtlCache[list[Gpu]] = TtlCache(_INVENTORY_SECONDS)
+        self._known: TtlCache[list[Gpu] | None] = TtlCache(_INVENTORY_SECONDS)
 
     # ------------------------------------------------------------------ GPUs
 
@@ -69,6 +72,17 @@ class DockerHost:
     def known_gpus(self) -> list[Gpu] | None:
         """The GPUs if they can be told without running a container, else None."""
         return discovery.discover() if self._local and discovery.can_tell() else None
+
+    def known_now(self) -> list[Gpu] | None:
+        """The same for looks, which come often: remembered, and None if they cannot be told."""
+        return self._known.get("gpus", self._known_or_none)
+
+    def _known_or_none(self) -> list[Gpu] | None:
+        try:
+            return self.known_gpus()
+        except BackendUnreachableError as error:
+            _log.warning("the GPUs of this machine cannot be listed: %s", error)
+            return None
 
     def _find_gpus(self, image: str) -> list[Gpu]:
         found = self.known_gpus()
@@ -100,7 +114,7 @@ class DockerHost:
         container = api.create(labelled)
         try:
             api.start(container)
-            code = int(api.wait(container)["StatusCode"])
+            code = int(api.wait(container, timeout=LONG_SECONDS)["StatusCode"])
             printed = api.logs(container)
         finally:
             api.remove_container(container, v=True, force=True)
@@ -152,6 +166,15 @@ class DockerHost:
         if code != 0:
             raise ValidationError(f"{address}: {text.strip()}")
         return sorted(text.splitlines())
+
+    def read_here(self, source: str, path: str, limit: int) -> bytes | None:
+        """The beginning of a file; None where there is none that this process may read itself."""
+        if not (self._local and source.startswith("/")):
+            return None
+        try:
+            return _read_regular(Path(source, path), limit)
+        except OSError:
+            return None
 
     def read_file(self, source: str, path: str, limit: int) -> bytes | None:
         """The beginning of a file below a folder or volume of the host; None when there is none.

@@ -19,6 +19,7 @@ from tao_sdk.platforms.docker.gpu_queue import GpuQueue, up_to
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.docker.status import Census, Container, Outcome, ended, interpret
+from tao_sdk.platforms.observation import caused_by_cancel
 
 # One round trip answers for any number of jobs. For few, more may be spent on exact times.
 _MAX_EXACT_JOBS = 10
@@ -46,7 +47,6 @@ class Observer:
         self._queue = queue
         self._evidence = evidence
         self._files = files
-        self._uncanceled: set[str] = set()
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         """The state of each job; what is wrong with one of them affects no other."""
@@ -65,13 +65,6 @@ class Observer:
             or _or_unreachable(partial(self._look, job, census, daemon, exact=exact))
             for job in jobs
         }
-
-    def note_cancel(self, job_id: str, *, heard: bool) -> None:
-        """A request to cancel was heard, or it came too late or did not reach the daemon."""
-        if heard:
-            self._uncanceled.discard(job_id)
-        else:
-            self._uncanceled.add(job_id)
 
     def elsewhere(self, job: JobRef, daemon: Daemon) -> str:
         """Why this daemon cannot be asked about a job that it does not know; "" if it can."""
@@ -93,14 +86,14 @@ class Observer:
         self, job: JobRef, census: Census, daemon: Callable[[], Daemon], *, exact: bool
     ) -> Observation:
         container = census.jobs.get(job.job_id)
-        canceled = self._is_canceled(job)
         queued = job.job_id in census.queued
         if container is None:
-            return self._without_container(job, daemon, canceled=canceled)._replace(due=queued)
-        ended_at = self._ended_at(container, exact=exact) if container.ended else ""
+            return self._without_container(job, daemon)._replace(due=queued)
+        ended_at = self._ended_at(job, container, exact=exact) if container.ended else ""
+        canceled = self._is_canceled(job, ended_at)
         seen = interpret(container, canceled=canceled, ended_at=ended_at)
         if seen is None:
-            return self._without_container(job, daemon, canceled=canceled)
+            return self._without_container(job, daemon)
         leases = census.leases_of(job.job_id)
         if container.ended:
             due = bool(leases) or container.removed_when_kept
@@ -108,24 +101,25 @@ class Observer:
             due = self._leases.lacks_something(container, leases)
         return seen._replace(due=due or (container.started and queued))
 
-    def _ended_at(self, container: Container, *, exact: bool) -> str:
-        """When a container ended: after a minute only its details tell; "" if not `exact`."""
-        if listed := container.ended_at(datetime.now(timezone.utc)):
-            return listed.isoformat()
-        if not exact:
-            return ""
+    def _ended_at(self, job: JobRef, container: Container, *, exact: bool) -> str:
+        """When a container ended: after a minute only its details tell; "" if not `exact`.
+
+        Whether a request to cancel ended it takes the exact time.
+        """
+        listed = container.ended_at(datetime.now(timezone.utc))
+        if not job.cancel_requested and (listed or not exact):
+            return listed.isoformat() if listed else ""
         try:
             found = self._transport.api.inspect_container(container.id)
-        except DaemonError as error:
-            if error.missing:
-                return ""
-            raise
+        except (DaemonError, BackendUnreachableError):
+            if job.cancel_requested:
+                raise
+            return ""  # the end is known, and worth more than its time
         return container_time(found["State"]["FinishedAt"])
 
-    def _without_container(
-        self, job: JobRef, daemon: Callable[[], Daemon], *, canceled: bool
-    ) -> Observation:
+    def _without_container(self, job: JobRef, daemon: Callable[[], Daemon]) -> Observation:
         kept = self._files.outcome(job.job_id)
+        canceled = self._is_canceled(job, kept.ended_at if kept else "")
         if kept is not None:
             if kept.exit_code is None and not canceled:  # it never started
                 return Observation(JobState.ERROR, kept.error, cancel_aware=True)
@@ -144,21 +138,18 @@ class Observer:
             return MISSING._replace(message=_lost_in_the_queue(job.job_id))
         return MISSING
 
-    def _is_canceled(self, job: JobRef) -> bool:
-        if job.job_id in self._uncanceled:
-            return False
-        return job.cancel_requested or self._files.is_marked(job.job_id, CANCELED)
+    def _is_canceled(self, job: JobRef, ended_at: str) -> bool:
+        """Whether a request to cancel ended it; the mark is of an earlier version."""
+        asked = caused_by_cancel(job.cancel_requested_at, ended_at)
+        return asked or self._files.is_marked(job.job_id, CANCELED)
 
     def _left(self, job: JobRef) -> bool:
-        """Whether the job left a record, which counts whichever daemon is asked."""
-        try:
-            return bool(self._evidence.result_records(job))
-        except BackendUnreachableError:
-            return False  # the message says why the daemon cannot be asked
+        """Whether the job left a record on this machine, which counts whichever daemon is asked."""
+        return bool(self._evidence.records_here(job))
 
     def _look_at_line(self, census: Census) -> dict[str, Observation]:
         seen = {}
-        line = self._queue.line(census, self._host.known_gpus())
+        line = self._queue.line(census, self._host.known_now())
         for turn in line:
             job_id = turn.waiting.job_id
             present = census.jobs.get(job_id)
@@ -175,11 +166,13 @@ class Observer:
 
 
 def _or_unreachable(look: Callable[[], Observation]) -> Observation:
-    """What was seen; where the daemon refuses to answer, the known state stays."""
+    """What was seen; where the daemon does not answer about a job, its known state stays."""
     try:
         return look()
     except DaemonError as error:
         return Observation(None, unreachable=f"the Docker daemon refuses {error.call}: {error}")
+    except BackendUnreachableError as error:
+        return Observation(None, unreachable=str(error))
 
 
 def _lost_in_the_queue(job_id: str) -> str:
