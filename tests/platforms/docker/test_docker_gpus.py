@@ -159,6 +159,25 @@ class TestAssignment:
 
 
 class TestLeases:
+    def test_a_folder_that_cannot_be_used_refuses_and_polls_go_on(self, lab: DockerLab) -> None:
+        sdk, folder = lab.sdk(), lab.folder / "leases"
+        folder.touch()
+        with pytest.raises(SubmissionRejectedError, match="TAO_GPU_LEASE_DIR"):
+            sdk.create_job(**gpu_job(lab, "true"))
+        folder.unlink()
+        holder = sdk.create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+        plain = sdk.create_job(**lab.job("sleep 600"))
+        waiting = sdk.create_job(**gpu_job(lab, "true", when_busy="wait"))
+        folder.rename(lab.folder / "away")
+        folder.touch()
+        lab.engine.docker("kill", f"tao-job-{holder.id}")
+        lab.engine.docker("wait", f"tao-job-{holder.id}")
+        polled = lab.sdk().get_statuses([plain.id, waiting.id])
+        assert [one.status for one in polled.values()] == ["Running", "Pending"]
+        folder.unlink()
+        (lab.folder / "away").rename(folder)
+        assert waiting.wait(timeout=LONG).status == "Complete"
+
     def test_two_stores_two_processes_and_local_jobs_share_eight_gpus(
         self, eight: DockerLab, tmp_path: Path
     ) -> None:

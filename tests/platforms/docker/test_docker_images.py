@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import socket
+import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +17,14 @@ from typing import Any
 import pytest
 from docker_lab import DockerLab
 
-from tao_sdk.errors import CredentialError, StoreError, SubmissionRejectedError
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CredentialError,
+    StoreError,
+    SubmissionRejectedError,
+)
 from tao_sdk.platforms.docker import DockerSDK, images
+from tao_sdk.platforms.docker import client as client_module
 from tao_sdk.platforms.docker.client import DockerClient
 from tao_sdk.platforms.docker.endpoint import Endpoint
 
@@ -219,3 +227,66 @@ class TestCredentials:
 def test_a_refusal_for_want_of_a_credential(said: str, is_denied: bool) -> None:
     refusal = images._refusal("lab.example/denied/cuda:403", "lab.example", False, said)
     assert isinstance(refusal, CredentialError) == is_denied
+
+
+class TestBrokenPulls:
+    """The daemon says what it does line by line, and breaks off or goes silent."""
+
+    @pytest.fixture
+    def breaking(self, tmp_path: Path) -> Iterator[tuple[DockerClient, threading.Event]]:
+        """A daemon that begins to report on a pull and then sends what `rest` says."""
+        closed = threading.Event()
+        begun = b'{"status":"Downloading","id":"aaa","progressDetail":{"current":1,"total":9}}\r\n'
+        answer = b"HTTP/1.1 200 OK\r\nApi-Version: 1.47\r\nTransfer-Encoding: chunked\r\n\r\n"
+        answer += b"%x\r\n%s\r\n" % (len(begun), begun)
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                while line := self.rfile.readline():
+                    while self.rfile.readline().strip():
+                        pass
+                    if b"/_ping" in line:
+                        self.wfile.write(
+                            b"HTTP/1.1 200 OK\r\nApi-Version: 1.47\r\nContent-Length: 2\r\n\r\nOK"
+                        )
+                        continue
+                    self.wfile.write(answer)
+                    if b"cut" in line:
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    if b"half" in line:
+                        self.wfile.write(b'5\r\n{"sta\r\n0\r\n\r\n')
+                        continue
+                    if not self.rfile.readline():
+                        closed.set()
+
+        class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+            daemon_threads = True
+
+        with Server(str(tmp_path / "d.sock"), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield DockerClient(Endpoint(f"unix://{tmp_path}/d.sock")), closed
+            server.shutdown()
+
+    @pytest.mark.parametrize("image", ["cut", "half", "silent"])
+    def test_they_are_an_unreachable_daemon(
+        self,
+        breaking: tuple[DockerClient, threading.Event],
+        monkeypatch: pytest.MonkeyPatch,
+        image: str,
+    ) -> None:
+        monkeypatch.setattr(client_module, "_SILENT_SECONDS", 1)
+        with pytest.raises(BackendUnreachableError, match="does not answer"):
+            images.provide(breaking[0], [(image, "always")], lambda _: None)
+
+    def test_one_whose_listener_gives_up_is_closed(
+        self, breaking: tuple[DockerClient, threading.Event]
+    ) -> None:
+        client, closed = breaking
+
+        def give_up(_: images.PullProgress) -> None:
+            raise BrokenPipeError("nothing reads the progress")
+
+        with pytest.raises(BrokenPipeError):
+            images.provide(client, [("silent", "always")], give_up)
+        assert closed.wait(LONG)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import docker
 import docker.tls
 import requests
+import urllib3.exceptions
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
@@ -145,6 +146,21 @@ class _Api(docker.APIClient):
             timeout=None if follow else LONG_SECONDS,
         )
 
+    def open_pull(
+        self, repository: str, tag: str, account: dict[str, str] | None
+    ) -> requests.Response:
+        """The report on a pull, as lines of JSON; that of docker-py cannot be closed."""
+        from docker import auth
+
+        headers = {"X-Registry-Auth": auth.encode_header(account)} if account else {}
+        return self.post(
+            self._url("/images/create"),
+            params={"fromImage": repository, "tag": tag},
+            headers=headers,
+            stream=True,
+            timeout=None,
+        )
+
     def open_events(self, filters: str) -> requests.Response:
         """Events as lines of JSON; `events` of docker-py cannot be read with a time limit."""
         url = self._url("/events")
@@ -215,7 +231,12 @@ def _seconds(method: str, options: dict[str, Any]) -> float:
 def _reaching(endpoint: Endpoint) -> Iterator[None]:
     try:
         yield
-    except (requests.RequestException, OSError, docker.errors.DockerException) as error:
+    except (
+        requests.RequestException,
+        urllib3.exceptions.HTTPError,  # while an answer is read piece by piece
+        OSError,
+        docker.errors.DockerException,
+    ) as error:
         raise BackendUnreachableError(
             f"the Docker daemon at {endpoint} does not answer: {_reason(error)}"
         ) from error

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.docker import config, lease_holder
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.gpus import keys_given, names_given
@@ -232,7 +233,12 @@ class DaemonLeases:
         """The local platform's lock of that GPU; None when a local job has it or waits for it."""
         if self._local_folder is None:
             return {}
-        return GpuLeases(self._local_folder).try_take([gpu.key], 1, None) or None
+        try:
+            return GpuLeases(self._local_folder).try_take([gpu.key], 1, None) or None
+        except OSError as error:
+            raise SubmissionRejectedError(
+                f"GPUs cannot be leased in {self._local_folder} (TAO_GPU_LEASE_DIR): {error}"
+            ) from error
 
     def _holders(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, Container]:
         """Who has which of these GPUs: a lease that counts, or the job's container itself.

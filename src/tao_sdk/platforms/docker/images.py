@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+
+import requests
 
 from tao_sdk import settings
 from tao_sdk.errors import CredentialError, SubmissionRejectedError, ValidationError
@@ -192,14 +196,26 @@ def _pull(transport: DockerClient, image: str, listener: Listener) -> None:
     except CredentialError as error:
         raise RegistryRefusalError(f"image {image} cannot be pulled: {error}") from error
     try:
-        with transport.reaching():
-            said = transport.api.pull(
-                repository, tag, stream=True, auth_config=account, decode=True
-            )
-            for progress in read_progress(image, said):
+        # Closed whatever the listener does, which tells the daemon to stop.
+        with contextlib.closing(transport.api.open_pull(repository, tag, account)) as answer:
+            for progress in read_progress(image, _reports(transport, answer)):
                 listener(progress)
     except DaemonError as error:
         raise _refusal(image, registry, bool(account), str(error)) from error
+
+
+def _reports(transport: DockerClient, answer: requests.Response) -> Iterator[dict[str, Any]]:
+    lines = answer.iter_lines()
+    while True:
+        with transport.reaching():
+            line = next(lines, None)
+            if line is None:
+                return
+            try:
+                said = json.loads(line) if line else {}
+            except ValueError as error:
+                raise ConnectionError("the report on a pull broke off") from error
+        yield said
 
 
 def _refusal(image: str, registry: str, named: bool, said: str) -> SubmissionRejectedError:
