@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from docker_lab import DockerLab
 
@@ -153,7 +154,16 @@ class TestAssignment:
         """Lesson 6.2: GPU discovery looked at the client's machine."""
         sdk = lab.sdk()
         monkeypatch.setattr(sdk.backend.host, "_local", False)  # type: ignore[attr-defined]  # of this backend, not of all
+        waited: list[float | None] = []
+        real = docker.APIClient.wait
+
+        def wait(self: docker.APIClient, container: str, timeout: float | None = None) -> Any:
+            waited.append(timeout)
+            return real(self, container, timeout=timeout)
+
+        monkeypatch.setattr(docker.APIClient, "wait", wait)
         found = sdk.backend.host.gpus(BUSYBOX)  # type: ignore[attr-defined]  # of this backend, not of all
+        assert waited == [120], "without a limit docker-py waits as long as for a pull"
         assert [gpu.key for gpu in found] == ["GPU-lab-0", "GPU-lab-1", "GPU-lab-2"]
         assert found[0].used_mib == 40000
 

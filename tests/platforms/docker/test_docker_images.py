@@ -250,6 +250,9 @@ class TestBrokenPulls:
                             b"HTTP/1.1 200 OK\r\nApi-Version: 1.47\r\nContent-Length: 2\r\n\r\nOK"
                         )
                         continue
+                    if b"page" in line:
+                        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+                        continue
                     self.wfile.write(answer)
                     if b"cut" in line:
                         self.connection.shutdown(socket.SHUT_RDWR)
@@ -290,3 +293,9 @@ class TestBrokenPulls:
         with pytest.raises(BrokenPipeError):
             images.provide(client, [("silent", "always")], give_up)
         assert closed.wait(LONG)
+
+    def test_what_is_no_json_is_no_answer(
+        self, breaking: tuple[DockerClient, threading.Event]
+    ) -> None:
+        with pytest.raises(BackendUnreachableError, match="does not answer"):
+            images.is_present(breaking[0], "page")

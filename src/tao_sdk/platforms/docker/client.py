@@ -68,7 +68,8 @@ class DockerClient:
         """
         api = self._api
         if api is None or self._made_in != os.getpid():
-            _of_the_parent.append(api)
+            if api is not None:
+                _of_the_parent.append(api)
             with _reaching(self.endpoint):
                 api = _Api(self.endpoint, self.calls)
                 api.negotiate()
@@ -186,6 +187,10 @@ class _Api(docker.APIClient):
             if answer.status_code >= 400:
                 raise DaemonError(answer.status_code, _message(answer), call)
         return answer
+
+    def _result(self, response: Any, json: bool = False, binary: bool = False) -> Any:
+        with _reaching(self._endpoint):  # what is no JSON is no answer
+            return super()._result(response, json, binary)  # type: ignore[misc]  # not in its stubs
 
     def _path(self, url: str) -> str:
         path = url.removeprefix(self.base_url)
