@@ -170,7 +170,7 @@ def test_what_it_started_ends_with_it(program: Path, tmp_path: Path, streaming: 
     cli = BrevCli(tmp_path / "kept")
     if streaming:
         with (
-            pytest.raises(CutOffError, match="nothing came for 3 s"),
+            pytest.raises(CutOffError, match="no answer for 3 s"),
             cli.executing("box", "true", 3.0, "exec") as running,
         ):
             running.read()
