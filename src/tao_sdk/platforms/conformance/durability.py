@@ -107,9 +107,11 @@ class TestTruth:
         sdk = lab.sdk()
         job = sdk.create_job(
             **lab.job(
-                'd="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; while [ ! -e "$d/seen" ]; do sleep 0.05; done'
+                'echo up; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
+                'while [ ! -e "$d/seen" ]; do sleep 0.05; done'
             )
         )
+        eventually(lambda: "up" in sdk.get_job_logs(job.id))  # its results folder is there
         eventually(lambda: sdk.get_job_status(job.id).status == "Running")
         with lab.unreachable():
             assert sdk.cancel_job(job.id) is False
