@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Advances(Protocol):
-    """Somebody must act for jobs to go on, or to be cleaned up."""
+    """A process must act for jobs to go on, or to be cleaned up."""
 
     def advance(self, jobs: Sequence[JobRef]) -> Collection[str]:
         """Start what waits, save logs and outcomes before the platform forgets, clean up.

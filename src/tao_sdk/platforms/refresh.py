@@ -273,7 +273,7 @@ class Refresher:
         return bool(row["backend_type"] == self._platform and row["phase"] == "submitted")
 
     def _needs_explanation(self, row: Row) -> bool:
-        """It failed, or was cancelled though nobody had asked us for that (preempted, say)."""
+        """It failed, or was cancelled without a request of ours (preempted, say)."""
         unasked = row["status"] == JobState.CANCELED.value and not row["cancel_requested_at"]
         return (
             (row["status"] == JobState.ERROR.value or unasked)
