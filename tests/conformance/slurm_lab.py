@@ -75,6 +75,11 @@ class SlurmPlatformLab(PlatformLab[SlurmSDK]):
             self.slurm.run_as_user(*queue, "-S", "i", "-o", "%i|%T|%N"),
         )
 
+    def wait_until_finished(self, job: Job) -> None:
+        """Its record is there before Slurm has ended its script and written the last files."""
+        name = f"tao-job-{job.id}"
+        eventually(lambda: not self.slurm.run_as_user("squeue", "-h", "-n", name))
+
     def submission_steps(self) -> dict[str, str]:
         arm = f"{DIE}from tao_sdk.platforms.slurm.client import SshTransport\n"
         return steps_around_program(arm, "SshTransport")

@@ -69,6 +69,8 @@ class DictatedBackend(Backend):
         self.refuses_retries = False
         self.leaves_it = False
         self.fails: Exception | None = None
+        self.meanwhile: Observation | None = None
+        """What it says once its evidence was read: another process has acted."""
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         return {job.job_id: self.says for job in jobs}
@@ -88,6 +90,8 @@ class DictatedBackend(Backend):
         return self.after_resubmission
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        if self.meanwhile is not None:
+            self.says = self.meanwhile
         if self.log is None:
             return {}
         return {job.job_id: RawEvidence(Evidence(exit_code=1, log_tail=self.log)) for job in jobs}
@@ -286,6 +290,20 @@ class TestAttending:
         assert row["status"] == "Error"
         assert row["message"] == "Node failed; tried again 2 times after such ends (infra)"
         assert backend.acted == []
+
+    @pytest.mark.parametrize("attend", [True, False])
+    @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.COMPLETE])
+    def test_the_log_of_a_later_attempt_does_not_explain_an_earlier_one(
+        self, store: JobStore, backend: DictatedBackend, attend: bool, state: JobState
+    ) -> None:
+        """Another process submits the job again between the look at its state and at its log."""
+        second = Observation(state, "the second one", attempts=(Attempt(1), Attempt(2, "infra")))
+        backend.says, backend.log, backend.meanwhile = PROGRAM_FAILED, "", second
+        row = poll(store, backend, attend=attend)
+        assert row["status"] == "Pending"
+        assert row["poll_error"] == "another process submitted the job again"
+        assert row["failure"] is None
+        assert poll(store, backend, attend=attend)["status"] == state.value
 
     def test_a_cancelled_job_is_not_submitted_again(
         self, store: JobStore, backend: DictatedBackend

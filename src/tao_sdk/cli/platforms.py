@@ -13,7 +13,7 @@ from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.errors import TaoError
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.protocol import ArtifactCleanupSDK, PythonScriptSDK
-from tao_sdk.platforms.request import COMMON_OPTIONS, Option
+from tao_sdk.platforms.request import COMMON_OPTIONS, Option, as_json
 
 _CAPABILITIES: dict[str, Any] = {
     "python scripts": PythonScriptSDK,
@@ -81,7 +81,7 @@ def _describe(session: Session, name: str) -> Platform:
 
 
 def _option(option: Option) -> dict[str, Any]:
-    return {"name": option.name, "meaning": option.meaning, "default": option.default}
+    return {"name": option.name, "meaning": option.meaning, "default": as_json(option.default)}
 
 
 def _show(session: Session, platform: Platform) -> None:

@@ -131,7 +131,28 @@ class Refresher:
             elif decision is not None:
                 message = f"{seen[job_id].message}; {decision.message}"
                 seen[job_id] = seen[job_id]._replace(message=message)
+        final = [job for job, _ in doubtful if job.job_id in analyses.keys() - retries.keys()]
+        for job_id, why in self._submitted_meanwhile(final, seen).items():
+            # The evidence may be that of the newer attempt. The next poll looks at that one.
+            seen[job_id] = Observation(None, unreachable=why)
+            del analyses[job_id]
         return _Poll(seen, analyses, retries)
+
+    def _submitted_meanwhile(
+        self, jobs: Sequence[JobRef], seen: Mapping[str, Observation]
+    ) -> dict[str, str]:
+        """Which of these are no longer at the attempt that `seen` shows, or may be; and why."""
+        if not jobs:
+            return {}
+        try:
+            now = self._backend.observe(jobs)
+        except BackendUnreachableError as error:
+            return dict.fromkeys((job.job_id for job in jobs), str(error))
+        return {
+            job.job_id: now[job.job_id].unreachable or "another process submitted the job again"
+            for job in jobs
+            if now[job.job_id].attempts != seen[job.job_id].attempts
+        }
 
     def _explanations(self, jobs: Sequence[tuple[JobRef, Evidence]]) -> dict[str, Analysis]:
         """Why these jobs ended, less those that cannot be asked about.

@@ -111,7 +111,7 @@ class JobRequest(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """What the store keeps: environment names, never values."""
         shown = {
-            name: _plain(value)
+            name: as_json(value)
             for name, value in self.options._asdict().items()
             if value not in _UNSET
         }
@@ -127,13 +127,17 @@ class JobRequest(NamedTuple):
         }
 
 
-_UNSET = (None, "", ())
+_UNSET: tuple[Any, ...] = (None, "", (), {})
 
 
-def _plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """An option's value as JSON has it."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [as_json(item) for item in value]
     return value if isinstance(value, (str, bool, int, float)) else str(value)
 
 

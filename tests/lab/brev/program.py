@@ -95,6 +95,28 @@ class Cloud:
         fcntl.flock(file, fcntl.LOCK_EX)
         return file
 
+    # ------------------------------------------------------------------ faults by chance
+
+    def strikes(self, command: str, fault: str) -> bool:
+        """Whether this call of a command meets a fault that comes with some probability.
+
+        Unless it is certain, never more than two calls of the same caller in a row: that one gives
+        up after the third, and a suite that runs long enough would meet that by chance.
+        """
+        probability = self.read("faults.json").get(fault, 0)
+        if random.random() >= probability:
+            return False
+        before = self.read(self._in_a_row(command)).get("faults", 0)
+        self.write({"faults": before + 1}, self._in_a_row(command))
+        return before < 2 or probability >= 1
+
+    def went_well(self, command: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.path(self._in_a_row(command)))
+
+    def _in_a_row(self, command: str) -> str:
+        return f"faults-{os.getppid()}-{command}.json"
+
     # ------------------------------------------------------------------ instances
 
     def instances(self) -> list[dict]:
@@ -315,14 +337,14 @@ def _ssh(cloud: Cloud, name: str, command: str) -> int:
 def execute(cloud: Cloud, words: list[str]) -> None:
     name, command = words[0], words[-1]
     faults = cloud.read("faults.json")
-    if random.random() < faults.get("drop_before", 0):
+    if cloud.strikes("exec", "drop_before"):
         raise FailError(f"ssh: connect to host {name} port 22: Connection refused")
     one = next((o for o in cloud.instances() if o["name"] == name), None)
     if one is not None and one["status"] == "STOPPED":
         start(cloud, [name])
     if faults.get("hang"):
         subprocess.run(["sleep", str(faults["hang"])], check=False)  # as an ssh that gets no answer
-    lost = random.random() < faults.get("drop_after", 0)
+    lost = cloud.strikes("exec", "drop_after")
     if lost:
         sys.stdout.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -346,7 +368,7 @@ def copy(cloud: Cloud, words: list[str]) -> None:
     name = target.partition(":")[0]
     if cloud.find(name)["status"] != "RUNNING":
         raise FailError("Workspace is not running")
-    if random.random() < cloud.read("faults.json").get("drop_before", 0):
+    if cloud.strikes("copy", "drop_before"):
         raise FailError("scp failed: exit status 255")
     done = subprocess.run(
         ["scp", "-q", "-F", cloud.path("ssh", "config"), source, target],
@@ -414,7 +436,7 @@ def main() -> int:
             print("You are currently logged out, would you like to log in? [y/n]: ", end="")
             print("EOF")
             return 1
-        if faults.get("down") or random.random() < faults.get("flaky", 0):
+        if faults.get("down") or cloud.strikes(words[0], "flaky"):
             print("Get https://brevapi: dial tcp: i/o timeout")
             return 1
     try:
@@ -422,6 +444,8 @@ def main() -> int:
     except FailError as error:
         print(error)
         return 1
+    if words[0] != "enter":
+        cloud.went_well(words[0])
     return 0
 
 

@@ -124,6 +124,10 @@ class Lab(ABC):
         """All that the platform holds of this lab's jobs; None if the lab cannot tell."""
         return None
 
+    def wait_until_finished(self, job: Job) -> None:
+        """Wait until the platform does nothing more for a job that has ended."""
+        del job
+
     def submission_steps(self) -> Mapping[str, str]:
         """Steps inside this platform's `submit`: name -> Python text that makes the process that
         runs it die there. `sdk` is defined.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import subprocess
 import sys
+from pprint import pformat
 from typing import Any
 
 import pytest
@@ -34,6 +36,8 @@ class TestLooking:
                 for seen in sdk.backend.observe(ended).values()
             )
         )
+        for job in (well, badly):
+            lab.wait_until_finished(job)
         ids = [job.id for job in (running, well, badly, waiting) if job is not None]
         before, rows, events = _settled(lab), _rows(sdk), _kinds(sdk)
 
@@ -42,7 +46,8 @@ class TestLooking:
             told = _tao_sdk(lab, "status", *ids)
             _tao_sdk(lab, "explain", badly.id)
 
-        assert lab.snapshot() == before
+        after_looking = lab.snapshot()
+        assert after_looking == before, _difference(before, after_looking)
         for word in ("Running", "Complete", "Error", *(["Pending"] if waiting else [])):
             assert word in told
         after = _rows(sdk)
@@ -66,6 +71,11 @@ def _settled(lab: Lab) -> Any:
 
     eventually(is_stable)
     return seen[-1]
+
+
+def _difference(before: object, after: object) -> str:
+    old, new = pformat(before).splitlines(), pformat(after).splitlines()
+    return "\n".join(difflib.unified_diff(old, new, lineterm=""))
 
 
 def _rows(sdk: PlatformSDK) -> dict[str, dict[str, Any]]:
