@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
@@ -24,7 +24,9 @@ from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
 from tao_sdk.platforms.common.log_files import read_chunk
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
+from tao_sdk.platforms.logs import LogStream
 from tao_sdk.platforms.request import JobRequest, Keyword, check_text
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.result_record import ResultRecord, shim_argv
@@ -166,13 +168,12 @@ class ShellBackend(seam.Backend):
 
     # -- step 4: logs by cursor, evidence, results
 
-    def read_log(
-        self, job: seam.JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> seam.LogChunk:
+    def log_sources(self, job: seam.JobRef) -> Sequence[seam.LogSource]:
+        return [PolledLog(lambda **wanted: self._read_log(job, **wanted))]
+
+    def _read_log(self, job: seam.JobRef, **wanted: Any) -> seam.LogChunk:
         self.transport.calls.record("log")
-        return read_chunk(
-            [_folder(job) / "job.log"], cursor=cursor, tail=tail, limit=limit, flush=flush
-        )
+        return read_chunk(_folder(job) / "job.log", **wanted)
 
     def evidence(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, RawEvidence]:
         return {job.job_id: self._evidence(job) for job in jobs}
@@ -192,8 +193,7 @@ class ShellBackend(seam.Backend):
         # What is quoted is stored. A job may print its secrets, and only its submitter knows them.
         if job.native["has_secrets"] and job.job_id not in self._secrets:
             return ""
-        lines = self.read_log(job, cursor="", tail=50, limit=64 * 1024, flush=True).lines
-        return "\n".join(line.text for line in lines)
+        return "\n".join(LogStream(self.log_sources(job), tail=50))
 
     def result_records(self, job: seam.JobRef) -> list[ResultRecord]:
         path = Path(job.results_dir) / "tao_result.json"

@@ -36,7 +36,8 @@ Hooks = Mapping[str, Callable[..., Any]]
 class LogLines(Iterable[str], Protocol):
     """Lines of a log that know where they are."""
 
-    cursor: str
+    @property
+    def cursor(self) -> str: ...
 
 
 class WatchableSDK(Protocol):

@@ -23,7 +23,7 @@ from tao_sdk.platforms.backend import (
     CallLog,
     JobIdentity,
     JobRef,
-    LogChunk,
+    LogSource,
     Observation,
     Plan,
     RetryLimits,
@@ -113,9 +113,7 @@ class DictatedBackend(Backend):
     def cancel(self, job: JobRef) -> None:
         raise NotImplementedError
 
-    def read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
         raise NotImplementedError
 
 

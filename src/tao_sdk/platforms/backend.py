@@ -234,20 +234,51 @@ MISSING = Observation(state=None)
 
 
 class LogLine(NamedTuple):
-    """One line without its newline, and the cursor from which the next one is read."""
+    """One line without its newline, and the position in its source behind it."""
 
     text: str
     cursor: str
 
 
 class LogChunk(NamedTuple):
-    """Some lines of a log."""
+    """Some lines of one source of a log."""
 
     lines: tuple[LogLine, ...]
     more: bool
     """True when another read would return lines at once."""
     cursor: str
-    """Where the next read begins, also when there were no lines."""
+    """The position behind them, also when there are none."""
+
+
+class LogReader(Protocol):
+    """Chunks of one source. The iterator blocks until there are lines, and ends with the source."""
+
+    def __iter__(self) -> Iterator[LogChunk]: ...
+
+    def __next__(self) -> LogChunk: ...
+
+    def close(self) -> None:
+        """End it, from any thread: one that waits for a chunk comes back. Harmless to repeat."""
+
+
+class LogSource(Protocol):
+    """One stream of a job's log: what a rank, a container or a whole job writes.
+
+    Asks nothing before it is opened. `common.polled_log.PolledLog` is one for platforms that are
+    asked for a log chunk by chunk.
+    """
+
+    rank: int
+    ends_with_job: bool
+    """Whether a followed reader ends by itself when the job does."""
+
+    def open(self, position: str, *, tail: int | None, follow: bool) -> LogReader:
+        """Read from a position on; from the start, or the last `tail` lines, where it is empty.
+
+        A reader that follows waits for what is still written, and holds back a last line without
+        a newline. One that does not follow ends at the end, unfinished line included. With a
+        `tail`, the first chunk comes at once, because it may be all that tells the position.
+        """
 
 
 class Backend(ABC):
@@ -308,14 +339,8 @@ class Backend(ABC):
         """Ask the platform to stop the job. Returns at once; `observe` tells when it has."""
 
     @abstractmethod
-    def read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
-        """Up to about `limit` bytes of log from `cursor`.
-
-        An empty cursor is the start of the log, or of its last `tail` lines. A last line without
-        a newline may still grow: it is returned only with `flush`.
-        """
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        """The streams that make up a job's log, at least one, always the same for a job."""
 
     @abstractmethod
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:

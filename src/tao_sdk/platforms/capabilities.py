@@ -99,14 +99,6 @@ def backoff_of(backend: Backend, job_ids: Sequence[str]) -> PollBackoff:
 
 
 @runtime_checkable
-class ReleasesLogs(Protocol):
-    """Reading a log keeps something open for the next read."""
-
-    def release_log(self, job: JobRef, cursor: str) -> None:
-        """Nothing will read on from that cursor: close what was kept open for it."""
-
-
-@runtime_checkable
 class ListsResults(Protocol):
     """Only the platform can list the results of its jobs."""
 

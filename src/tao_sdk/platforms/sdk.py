@@ -86,6 +86,7 @@ class PlatformSDK(ABC):
         self._given_store = store
         self._reconciled = False
         self._close_backend: Callable[[], object] = _nothing_to_close
+        self._streams: weakref.WeakSet[LogStream] = weakref.WeakSet()
 
     # ---------------------------------------------------------------- what a platform supplies
 
@@ -147,9 +148,11 @@ class PlatformSDK(ABC):
         return self.store.address
 
     def close(self) -> None:
-        """Stop watching and close the store. Jobs go on."""
+        """Stop watching, end followed logs and close the store. Jobs go on."""
         if "monitor" in self.__dict__:
             self.monitor.stop()
+        for stream in tuple(self._streams):
+            stream.close()
         if "store" in self.__dict__ and self._given_store is None:
             self.store.close()
         self._close_backend()
@@ -311,14 +314,15 @@ class PlatformSDK(ABC):
         """Lines of the log as an iterator that never holds the log in memory."""
         row = self._own_row(job_id)
         backoff = backoff_of(self.backend, [job_id])
-        return LogStream(
-            self.backend,
-            job_ref(row),
-            follow=follow and row["status"] not in TERMINAL_STATES,
+        may_grow = follow and row["status"] not in TERMINAL_STATES
+        stream = LogStream(
+            self.backend.log_sources(job_ref(row)),
             tail=tail,
             cursor=cursor,
-            has_ended=lambda: backoff.is_due() and self._is_over(job_id),
+            has_ended=(lambda: backoff.is_due() and self._is_over(job_id)) if may_grow else None,
         )
+        self._streams.add(stream)
+        return stream
 
     def get_job_logs(self, job_id: str, tail: int | None = None) -> str:
         """The log as text; "" for a job that is not known or has written nothing."""

@@ -11,11 +11,11 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.common.log_files import read_chunk
 
 
-def read_all(files: list[Path], *, limit: int = 70_000, tail: int | None = None) -> list[str]:
+def read_all(path: Path, *, limit: int = 70_000, tail: int | None = None) -> list[str]:
     lines: list[str] = []
     cursor = ""
     while True:
-        chunk = read_chunk(files, cursor=cursor, tail=tail, limit=limit, flush=True)
+        chunk = read_chunk(path, cursor=cursor, tail=tail, limit=limit, flush=True)
         lines += [line.text for line in chunk.lines]
         if chunk.lines:
             cursor, tail = chunk.lines[-1].cursor, None
@@ -26,20 +26,20 @@ def read_all(files: list[Path], *, limit: int = 70_000, tail: int | None = None)
 def test_an_unfinished_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(b"one\ntw")
-    chunk = read_chunk([path], cursor="", tail=None, limit=1000, flush=False)
+    chunk = read_chunk(path, cursor="", tail=None, limit=1000, flush=False)
     assert [line.text for line in chunk.lines] == ["one"]
     with path.open("ab") as out:
         out.write(b"o\n")
-    chunk = read_chunk([path], cursor=chunk.lines[-1].cursor, tail=None, limit=1000, flush=False)
+    chunk = read_chunk(path, cursor=chunk.lines[-1].cursor, tail=None, limit=1000, flush=False)
     assert [line.text for line in chunk.lines] == ["two"]
 
 
 def test_each_line_has_the_cursor_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(b"a\nbb\nccc\n")
-    chunk = read_chunk([path], cursor="", tail=None, limit=1000, flush=False)
+    chunk = read_chunk(path, cursor="", tail=None, limit=1000, flush=False)
     assert [line.cursor for line in chunk.lines] == ["2", "5", "9"]
-    rest = read_chunk([path], cursor="2", tail=None, limit=1000, flush=False)
+    rest = read_chunk(path, cursor="2", tail=None, limit=1000, flush=False)
     assert [line.text for line in rest.lines] == ["bb", "ccc"]
 
 
@@ -49,29 +49,14 @@ def test_tail(tmp_path: Path, tail: int, ending: str) -> None:
     path = tmp_path / "job.log"
     lines = [f"line {number} {'x' * (number % 90)}" for number in range(5000)]
     path.write_text("\n".join(lines) + ending)
-    assert read_all([path], tail=tail) == (lines[-tail:] if tail else [])
-
-
-def test_tail_of_several_ranks_is_the_whole_number(tmp_path: Path) -> None:
-    """Part 2 of the lessons: a tail of N lines was up to 2N lines."""
-    files = []
-    for rank in range(3):
-        path = tmp_path / f"rank-{rank}.log"
-        path.write_text("".join(f"r{rank} l{n}\n" for n in range(10)))
-        files.append(path)
-    assert read_all(files, tail=4) == [
-        "[rank 0] r0 l8",
-        "[rank 0] r0 l9",
-        "[rank 1] r1 l9",
-        "[rank 2] r2 l9",
-    ]
+    assert read_all(path, tail=tail) == (lines[-tail:] if tail else [])
 
 
 def test_a_very_long_line_comes_in_pieces_that_add_up(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     text = "é" * 300_000
     path.write_text(text + "\nend\n")
-    pieces = read_all([path])
+    pieces = read_all(path)
     assert "".join(pieces[:-1]) == text
     assert pieces[-1] == "end"
     assert "�" not in text
@@ -84,7 +69,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     tracemalloc.start()
     cursor, count = "", 0
     while True:
-        chunk = read_chunk([path], cursor=cursor, tail=None, limit=262_144, flush=True)
+        chunk = read_chunk(path, cursor=cursor, tail=None, limit=262_144, flush=True)
         count += len(chunk.lines)
         cursor = chunk.lines[-1].cursor if chunk.lines else cursor
         if not chunk.more:
@@ -97,14 +82,10 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def test_a_log_that_does_not_exist_yet(tmp_path: Path) -> None:
     missing = tmp_path / "job.log"
-    chunk = read_chunk([missing], cursor="", tail=5, limit=10, flush=True)
+    chunk = read_chunk(missing, cursor="", tail=5, limit=10, flush=True)
     assert (chunk.lines, chunk.more) == ((), False)
 
 
-def test_bad_cursors_and_tails(tmp_path: Path) -> None:
+def test_bad_cursors(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="cursor"):
-        read_chunk([tmp_path / "x"], cursor="1,2", tail=None, limit=10, flush=True)
-    with pytest.raises(ValidationError, match="cursor"):
-        read_chunk([tmp_path / "x"], cursor="abc", tail=None, limit=10, flush=True)
-    with pytest.raises(ValidationError, match="tail"):
-        read_chunk([tmp_path / "x"], cursor="", tail=-1, limit=10, flush=True)
+        read_chunk(tmp_path / "x", cursor="abc", tail=None, limit=10, flush=True)

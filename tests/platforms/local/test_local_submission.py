@@ -14,7 +14,6 @@ import pytest
 from lab.follower import Follower
 from tao_sdk import LocalSDK
 from tao_sdk.platforms.backend import Plan
-from tao_sdk.platforms.conformance import eventually
 
 LONG = 60
 SECRET = "hunter2-very-secret"  # noqa: S105 - not a secret of anybody
@@ -82,7 +81,6 @@ def test_a_log_that_another_thread_closes(sdk: LocalSDK) -> None:
     stream = sdk.stream_logs(job.id)
     assert next(stream) == "up"
     follower = Follower(stream)
-    eventually(stream._reading.locked)
     stream.close()
     assert follower.all(LONG) == []
     assert list(stream) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogSource,
     Observation,
     Plan,
     Submission,
@@ -32,12 +34,14 @@ from tao_sdk.platforms.brev.cli import BrevCli, NotLoggedInError
 from tao_sdk.platforms.brev.instances import Instances, Listener
 from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
-from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor, read_file
+from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
 from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.brev.states import Answer, End, judge, parse_answer
 from tao_sdk.platforms.common.job_files import OutcomeFiles
+from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.mounts import results_mount
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.remote.result_listing import parse_names, parse_sizes
@@ -199,12 +203,16 @@ class BrevBackend(Backend):
             return
         self.machine(name).run("cancel", {"job_id": job.job_id})
 
-    def read_log(
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        return [PolledLog(partial(self._read_log, job))]
+
+    def _read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
-        start = parse_cursor(cursor)
         if self.kept.outcome(job.job_id) is not None:
-            return read_file(self.kept.log(job.job_id), start, tail, limit, flush=flush)
+            kept = self.kept.log(job.job_id)
+            return read_chunk(kept, cursor=cursor, tail=tail, limit=limit, flush=flush)
+        start = parse_cursor(cursor)
         name = job.native["instance"]
         if why := self.why_silent(name, "its log was not brought here"):
             raise BackendUnreachableError(why)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
-from tao_sdk.platforms.common.log_files import offset_of_last
 from tao_sdk.platforms.common.log_lines import lines_of
 from tao_sdk.platforms.remote.framing import Section
 
@@ -25,25 +22,10 @@ def chunk_of(sections: Sequence[Section], *, flush: bool) -> LogChunk:
     for section in sections:
         if section.name == "log":
             start, size = map(int, section.words.split())
-            return _chunk(section.data, start, size, flush=flush)
+            lines = tuple(
+                LogLine(line.decode("utf-8", "replace"), str(end))
+                for line, end in lines_of(section.data, start, size, flush=flush)
+            )
+            position = lines[-1].cursor if lines else str(start)
+            return LogChunk(lines, start + len(section.data) < size, position)
     return LogChunk((), more=False, cursor="0")
-
-
-def read_file(
-    path: Path, start: int | None, tail: int | None, limit: int, *, flush: bool
-) -> LogChunk:
-    """The same from a log that is kept here."""
-    with path.open("rb") as log:
-        size = os.fstat(log.fileno()).st_size
-        if start is None:
-            start = 0 if tail is None else offset_of_last(path, tail)
-        log.seek(start)
-        return _chunk(log.read(limit), start, size, flush=flush)
-
-
-def _chunk(data: bytes, start: int, size: int, *, flush: bool) -> LogChunk:
-    lines, position = [], start
-    for line, end in lines_of(data, start, size, flush=flush):
-        lines.append(LogLine(line.decode("utf-8", "replace"), str(end)))
-        position = end
-    return LogChunk(tuple(lines), start + len(data) < size, str(position))

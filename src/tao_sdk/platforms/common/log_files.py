@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
-from tao_sdk.platforms.common.log_lines import lines_of, rank_prefix
+from tao_sdk.platforms.common.log_lines import lines_of
 
 _BLOCK = 64 * 1024
 
 
-def read_chunk(
-    files: Sequence[Path], *, cursor: str, tail: int | None, limit: int, flush: bool
-) -> LogChunk:
-    """The next lines of one file per rank; several ranks are told apart by a prefix."""
-    offsets = parse_cursor(cursor, len(files)) if cursor else _start(files, tail)
-    share = max(_BLOCK, limit // len(files))
-    lines: list[LogLine] = []
-    more = False
-    for rank, path in enumerate(files):
-        prefix, begin = rank_prefix(rank, len(files)), offsets[rank]
-        data = _read(path, begin, share)
-        full = len(data) == share  # then the file may go on
-        for line, end in lines_of(data, begin, begin + len(data) + full, flush=flush):
-            offsets[rank] = end
-            lines.append(LogLine(prefix + line.decode("utf-8", "replace"), format_cursor(offsets)))
-        more = more or (full and offsets[rank] > begin)
-    return LogChunk(tuple(lines), more, format_cursor(offsets))
-
-
-def parse_cursor(cursor: str, files: int) -> list[int]:
-    parts = cursor.split(",")
-    if len(parts) != files or not all(part.isdigit() for part in parts):
+def read_chunk(path: Path, *, cursor: str, tail: int | None, limit: int, flush: bool) -> LogChunk:
+    """The next lines of a file, which may not exist yet; a cursor is an offset."""
+    if cursor and not cursor.isdigit():
         raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-    return [int(part) for part in parts]
-
-
-def format_cursor(offsets: Sequence[int]) -> str:
-    return ",".join(map(str, offsets))
-
-
-def _start(files: Sequence[Path], tail: int | None) -> list[int]:
-    if tail is None:
-        return [0] * len(files)
-    if tail < 0:
-        raise ValidationError(f"tail: {tail} is less than 0")
-    # `tail` counts the lines of the whole log, so the ranks share it.
-    shares = [tail // len(files) + (rank < tail % len(files)) for rank in range(len(files))]
-    return [offset_of_last(path, share) for path, share in zip(files, shares, strict=True)]
+    begin = int(cursor or 0) if cursor or tail is None else offset_of_last(path, tail)
+    data = _read(path, begin, limit)
+    full = len(data) == limit  # then the file may go on
+    lines = tuple(
+        LogLine(line.decode("utf-8", "replace"), str(end))
+        for line, end in lines_of(data, begin, begin + len(data) + full, flush=flush)
+    )
+    end = int(lines[-1].cursor) if lines else begin
+    return LogChunk(lines, full and end > begin, str(end))
 
 
 def offset_of_last(path: Path, lines: int) -> int:

@@ -23,7 +23,7 @@ from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
     JobRef,
-    LogChunk,
+    LogSource,
     Observation,
     Plan,
     Submission,
@@ -45,7 +45,7 @@ from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.identity import Identity
-from tao_sdk.platforms.docker.logs import LogReader
+from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.network import ensure_network
 from tao_sdk.platforms.docker.observe import Observer
 from tao_sdk.platforms.docker.status import Census, Outcome
@@ -80,9 +80,8 @@ class DockerBackend(Backend):
         self._leases = DaemonLeases(self.transport, self._census, lease_folder)
         self._launcher = Launcher(self.transport, self._leases)
         self._queue = GpuQueue(self.transport, self._leases, self._launcher)
-        self._logs = LogReader(self.transport)
         self._identity = Identity(self.transport)
-        self._evidence = EvidenceCollector(self.transport, self.host, self._logs, self._files)
+        self._evidence = EvidenceCollector(self.transport, self.host, self._files)
         self._submitter = Submitter(
             self.transport,
             self._census,
@@ -94,7 +93,7 @@ class DockerBackend(Backend):
             self._files,
         )
         self._cleanup = cleanup.Cleanup(
-            self.transport, self.host, self._launcher, self._logs, self._evidence, self._files
+            self.transport, self.host, self._launcher, self._evidence, self._files
         )
         self._observer = Observer(
             self.transport,
@@ -265,24 +264,11 @@ class DockerBackend(Backend):
         if trouble and not _is_gone(trouble[0]):
             raise trouble[0]
 
-    def read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
-        return self._logs.read(
-            job_name(job.job_id),
-            self._files.log(job.job_id),
-            cursor=cursor,
-            tail=tail,
-            limit=limit,
-            flush=flush,
-        )
-
-    def release_log(self, job: JobRef, cursor: str) -> None:
-        self._logs.release(job_name(job.job_id), cursor)
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        return [ContainerLog(self.transport, job_name(job.job_id), self._files.log(job.job_id))]
 
     def close(self) -> None:
         """Let go of connections to the daemon."""
-        self._logs.close()
         self.transport.close()
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:

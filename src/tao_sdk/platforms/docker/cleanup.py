@@ -22,7 +22,7 @@ from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.containers import Launcher, job_name
 from tao_sdk.platforms.docker.evidence import EvidenceCollector, is_going
 from tao_sdk.platforms.docker.host import DockerHost
-from tao_sdk.platforms.docker.logs import LogReader
+from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.status import Container, Outcome
 from tao_sdk.secrets import redact
@@ -39,14 +39,12 @@ class Cleanup:
         transport: DockerClient,
         host: DockerHost,
         launcher: Launcher,
-        logs: LogReader,
         evidence: EvidenceCollector,
         files: OutcomeFiles[Outcome],
     ) -> None:
         self._transport = transport
         self._host = host
         self._launcher = launcher
-        self._logs = logs
         self._evidence = evidence
         self._files = files
 
@@ -82,7 +80,7 @@ class Cleanup:
 
     def _whole_log(self, container: str) -> Iterator[bytes]:
         try:
-            yield from self._logs.copy(container)
+            yield from ContainerLog(self._transport, container).copy()
         except DaemonError as error:
             # A log driver that keeps nothing: there is no log to lose.
             if "does not support reading" not in str(error):

@@ -144,7 +144,7 @@ class _Api(docker.APIClient):
             params={**wanted, "tail": "all" if tail is None else tail},
             headers={"Accept-Encoding": "identity"},
             stream=True,
-            timeout=None if follow else LONG_SECONDS,
+            timeout=LONG_SECONDS,
         )
 
     def open_pull(

@@ -12,7 +12,7 @@ from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.containers import job_name
 from tao_sdk.platforms.docker.host import DockerHost
-from tao_sdk.platforms.docker.logs import LogReader
+from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.status import Outcome
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.result_record import ResultRecord, record_name
@@ -29,12 +29,10 @@ class EvidenceCollector:
         self,
         transport: DockerClient,
         host: DockerHost,
-        logs: LogReader,
         files: OutcomeFiles[Outcome],
     ) -> None:
         self._transport = transport
         self._host = host
-        self._logs = logs
         self._files = files
 
     def evidence(self, job: JobRef) -> RawEvidence:
@@ -102,7 +100,7 @@ class EvidenceCollector:
 
     def _log_tail(self, container: str) -> str:
         try:
-            return self._logs.last(container, _EVIDENCE_LINES)
+            return ContainerLog(self._transport, container).last(_EVIDENCE_LINES)
         except DaemonError as error:
             if is_going(error):
                 raise

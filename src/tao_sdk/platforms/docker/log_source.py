@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from tao_sdk.platforms.docker.client import LONG_SECONDS, DaemonError, DockerClient
+import requests
+
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.log_frames import (
     THE_START,
     LineReader,
@@ -21,74 +24,74 @@ from tao_sdk.platforms.docker.log_frames import (
     first_time,
     read_messages,
 )
-from tao_sdk.platforms.docker.streams import PIECE, FollowedAnswer, WholeAnswer
 
 # The daemon finds the last so many messages quickly. It could also be asked for those since a
 # moment, but would leave out what was written after its clock was set back. So a reader that goes
 # on looks near the end first, then further back.
 _NEAR_THE_END = (4096, 131_072, 4_194_304)
-_FIRST_PIECE_SECONDS = 5.0
+PIECE = 64 * 1024
 # A line may be many messages long.
 _MESSAGES_PER_LINE, _MORE_MESSAGES = 4, 1000
 _AT_ONCE = 1000
 
 
-Answer = FollowedAnswer | WholeAnswer
-
-
-class Pieces(Protocol):
-    """Frames, cut anywhere."""
-
-    def next_piece(self, seconds: float) -> bytes | None:
-        """What comes within so many seconds: None when nothing does, b"" at the end."""
-
-    @property
-    def closed(self) -> bool: ...
-
-    def close(self) -> None: ...
-
-
-class LogSource:
-    """The log of one container."""
+class FrameSource:
+    """The frames of one container's log, for one reader. Any thread may close it."""
 
     def __init__(self, transport: DockerClient, container: str, kept: Path | None) -> None:
         self._transport = transport
         self._container = container
         self._kept = kept
+        self._current: Answer | KeptFrames | None = None
+        self.closed = False
 
-    def pieces_from(self, position: Position, *, follow: bool) -> tuple[Pieces, Search | None]:
-        """Frames of at least everything from a position on, and the search for where it is.
+    def begin(self, position: Position, *, follow: bool) -> Search | None:
+        """Open at least everything from a position on; the search for where that is.
 
-        Goes by the times of messages. If they deceive, the search fails; see `whole_from`.
+        Goes by the times of messages. If they deceive, the search fails; see `begin_again`.
         """
         if position.at_start:
-            return self._open_whole(follow=follow), None
+            self._open_whole(follow=follow)
+            return None
         try:
             for tail in _NEAR_THE_END:
-                pieces = self._open(tail=tail, follow=follow)
-                piece = self._first_of(pieces)
+                frames = self._open(tail=tail, follow=follow)
+                piece = self.next_piece()
                 if position.lies_behind(first_time(piece)):
-                    pieces.put_back(piece)
-                    return pieces, Search(position, tail, may_fail=True)
-                pieces.close()
+                    frames.put_back(piece)
+                    return Search(position, tail, may_fail=True)
         except DaemonError as error:
             if not error.missing:
                 raise
-        return self.whole_from(position, follow=follow)
+        return self.begin_again(position, follow=follow)
 
-    def whole_from(self, position: Position, *, follow: bool) -> tuple[Pieces, Search]:
+    def begin_again(self, position: Position, *, follow: bool) -> Search:
         """The same, but read from the beginning: right whatever clocks did, and slow."""
-        with closing(self._all_of(self._open_whole())) as frames:
-            known = count_known(read_messages(frames), position)
-        return self._open_whole(follow=follow), Search(position, known, may_fail=False)
+        self._open_whole()
+        known = count_known(read_messages(self._pieces()), position)
+        self._open_whole(follow=follow)
+        return Search(position, known, may_fail=False)
+
+    def next_piece(self) -> bytes:
+        """The next piece, cut anywhere; b"" at the end."""
+        assert self._current is not None, "nothing was opened"  # noqa: S101 - a programming error
+        with self._transport.reaching():
+            return self._current.next_piece()
+
+    def close(self) -> None:
+        """End it: a thread that waits for a piece comes back."""
+        self.closed = True
+        self._close_current()
 
     def whole(self) -> Iterator[bytes]:
         """All frames, as the daemon sends them."""
-        return self._all_of(self._open())
+        self._open()
+        return self._pieces()
 
     def last(self, count: int) -> Iterator[Message]:
         """The last so many messages."""
-        return read_messages(self._all_of(self._open(tail=count)))
+        self._open(tail=count)
+        return read_messages(self._pieces())
 
     def tail_cursor(self, lines: int, *, limit: int, flush: bool) -> str:
         """The cursor before the last so many lines; with `flush` an unfinished one is a line."""
@@ -100,61 +103,98 @@ class LogSource:
             except DaemonError as error:
                 if not error.missing:
                     raise
-                kept = read_messages(self._all_of(self._kept_pieces()))
-                end, whole = _End.read(kept, lines, limit, flush=flush), True
+                self._open_kept()
+                end = _End.read(read_messages(self._pieces()), lines, limit, flush=flush)
+                whole = True
             if end.cursor or whole:
                 return end.cursor or THE_START
             asked *= 8
 
-    def _open_whole(self, *, follow: bool = False) -> Pieces:
+    def _open_whole(self, *, follow: bool = False) -> None:
         try:
-            return self._open(follow=follow)
+            self._open(follow=follow)
         except DaemonError as error:
             if not error.missing:
                 raise
-            return self._kept_pieces()
+            self._open_kept()
 
     def _open(self, *, follow: bool = False, tail: int | None = None) -> Answer:
         answer = self._transport.api.open_log(self._container, follow=follow, tail=tail)
-        return FollowedAnswer(answer) if follow else WholeAnswer(answer)
+        return self._use(Answer(answer, follow=follow))
 
-    def _first_of(self, pieces: Answer) -> bytes:
-        """The first piece; b"" when there is none, or none yet."""
+    def _open_kept(self) -> None:
+        there = self._kept is not None and self._kept.exists()
+        self._use(KeptFrames(self._kept.open("rb") if self._kept and there else io.BytesIO()))
+
+    def _use(self, frames: _Frames) -> _Frames:
+        self._close_current()
+        self._current = frames
+        if self.closed:  # meanwhile, by another thread
+            frames.close()
+        return frames
+
+    def _close_current(self) -> None:
+        if self._current is not None:
+            self._current.close()
+
+    def _pieces(self) -> Generator[bytes, None, None]:
         try:
-            with self._transport.reaching():
-                return pieces.next_piece(_FIRST_PIECE_SECONDS) or b""
-        except BaseException:
-            pieces.close()
-            raise
-
-    def _all_of(self, pieces: Pieces) -> Generator[bytes, None, None]:
-        with closing(pieces), self._transport.reaching():
-            while piece := pieces.next_piece(LONG_SECONDS):
+            while piece := self.next_piece():
                 yield piece
-            if piece is None:
-                raise TimeoutError(f"nothing came of the log for {LONG_SECONDS} s")
-
-    def _kept_pieces(self) -> Pieces:
-        if self._kept is None or not self._kept.exists():
-            return _FilePieces(io.BytesIO())
-        return _FilePieces(self._kept.open("rb"))
+        finally:
+            self._close_current()
 
 
-class _FilePieces:
+class Answer:
+    """An answer of the daemon, read piece by piece.
+
+    Any thread may close it. If another one is reading, that one comes back and closes it again.
+    """
+
+    def __init__(self, answer: requests.Response, *, follow: bool) -> None:
+        self._answer = answer
+        self._pieces: Iterator[bytes] = answer.iter_content(None if follow else PIECE)
+        self._again = b""
+        self._reading = threading.Lock()
+        self._closed = False
+
+    def next_piece(self) -> bytes:
+        with self._reading:
+            piece, self._again = self._again, b""
+            if not piece and not self._closed:
+                piece = next(self._pieces, b"")
+        return b"" if self._closed else piece
+
+    def put_back(self, piece: bytes) -> None:
+        """Return this piece once more."""
+        self._again = piece
+
+    def close(self) -> None:
+        self._closed = True
+        if self._reading.acquire(blocking=False):
+            try:
+                self._answer.close()
+            finally:
+                self._reading.release()
+        else:
+            with suppress(OSError, ValueError, RuntimeError):  # it has ended meanwhile
+                self._answer.raw.shutdown()
+
+
+class KeptFrames:
     """A log that is a file, and whole."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def next_piece(self, seconds: float) -> bytes:  # noqa: ARG002 - a file is read at once
-        return self._file.read(PIECE)
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
+    def next_piece(self) -> bytes:
+        return b"" if self._file.closed else self._file.read(PIECE)
 
     def close(self) -> None:
         self._file.close()
+
+
+_Frames = TypeVar("_Frames", Answer, KeptFrames)
 
 
 class _End(NamedTuple):

@@ -1,46 +1,15 @@
-"""Answers of the daemon that arrive piece by piece."""
+"""Answers of the daemon that do not end."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 
 import requests
 
-PIECE = 64 * 1024
 _MAX_HELD = 1024 * 1024
 _CLOSING_SECONDS = 1.0
-
-
-class WholeAnswer:
-    """An answer that ends by itself: nothing is waited for but the daemon."""
-
-    def __init__(self, answer: requests.Response) -> None:
-        self._answer = answer
-        self._pieces: Iterator[bytes] = answer.iter_content(PIECE)
-        self._again = b""
-        self._made_in = os.getpid()
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether it cannot be read on: a forked process has to ask for an answer of its own."""
-        return self._closed or self._made_in != os.getpid()
-
-    def next_piece(self, seconds: float) -> bytes | None:  # noqa: ARG002 - as a followed one has it
-        """The next piece, b"" at the end."""
-        piece, self._again = self._again, b""
-        return piece or next(self._pieces, b"")
-
-    def put_back(self, piece: bytes) -> None:
-        """Return this piece once more."""
-        self._again = piece
-
-    def close(self) -> None:
-        self._closed = True
-        self._answer.close()
 
 
 class FollowedAnswer:
@@ -71,11 +40,6 @@ class FollowedAnswer:
             if self._error is not None:
                 raise self._error
             return b"" if self._over else None
-
-    def put_back(self, piece: bytes) -> None:
-        """Return this piece once more."""
-        with self._changed:
-            self._held.insert(0, piece)
 
     @property
     def closed(self) -> bool:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogSource,
     Observation,
     Plan,
     Submission,
@@ -28,6 +30,7 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
@@ -212,7 +215,12 @@ class KubernetesBackend(Backend):
             return
         self._saver.follow(job, pods)
 
-    def read_log(
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        return [
+            PolledLog(partial(self._read_log, job), release=partial(self._logs.release, job.job_id))
+        ]
+
+    def _read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
         with self._asking():
@@ -226,9 +234,6 @@ class KubernetesBackend(Backend):
                 flush=flush,
                 labelled=int(job.native["nodes"]) > 1,
             )
-
-    def release_log(self, job: JobRef, cursor: str) -> None:
-        self._logs.release(job.job_id, cursor)
 
     def close(self) -> None:
         """Let go of connections to the cluster."""

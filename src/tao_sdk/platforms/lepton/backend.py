@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogSource,
     Observation,
     Plan,
     Submission,
 )
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.lepton import looking, naming, payload, planning
 from tao_sdk.platforms.lepton.access import WorkspaceAccess
@@ -175,7 +178,12 @@ class LeptonBackend(Backend):
             if not error.missing:  # gone since
                 raise
 
-    def read_log(
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        return [
+            PolledLog(partial(self._read_log, job), release=partial(self._logs.release, job.job_id))
+        ]
+
+    def _read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
         if not job.native["id"]:
@@ -183,9 +191,6 @@ class LeptonBackend(Backend):
         with self._asking():
             self._require_here(job)
             return self._logs.read(job, cursor=cursor, tail=tail, limit=limit, flush=flush)
-
-    def release_log(self, job: JobRef, cursor: str) -> None:
-        self._logs.release(job.job_id, cursor)
 
     def close(self) -> None:
         """Finish cleaning up and let go of connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogSource,
     Observation,
     Plan,
     Submission,
 )
-from tao_sdk.platforms.common import log_files
+from tao_sdk.platforms.common.log_files import read_chunk
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.local.client import LocalTransport
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
 from tao_sdk.platforms.local.observe import reaching, read_records
@@ -89,14 +92,16 @@ class LocalBackend(Backend):
     def cancel(self, job: JobRef) -> None:
         self.transport.cancel(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
 
-    def read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        return [
+            PolledLog(partial(self._read_log, path), rank=rank)
+            for rank, path in enumerate(_local(job).log_files)
+        ]
+
+    def _read_log(self, path: Path, **wanted: Any) -> LogChunk:
         self.transport.calls.record("log")
         with reaching(self.root):
-            return log_files.read_chunk(
-                _local(job).log_files, cursor=cursor, tail=tail, limit=limit, flush=flush
-            )
+            return read_chunk(path, **wanted)
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         from tao_sdk.platforms.evidence import ask_each

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.job_states import JobState
-from tao_sdk.platforms.common import log_files
+from tao_sdk.platforms.common.log_files import read_chunk
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.local.job_files import LocalJob
 from tao_sdk.platforms.local.observe import reaching
 from tao_sdk.platforms.local.status import Snapshot, interpret
+from tao_sdk.platforms.logs import LogStream
 
 _LOG_LINES = 200
-_LOG_BYTES = 256 * 1024
+_LOG_CHARACTERS = 256 * 1024
 
 
 def evidence_of(job: LocalJob, seen: Snapshot) -> RawEvidence:
@@ -46,7 +50,7 @@ def _log_tail(job: LocalJob) -> str:
     if kept.exists():
         return kept.read_text(encoding="utf-8")
     # Its supervisor, which knew what to hide in the log, was killed.
-    chunk = log_files.read_chunk(
-        job.log_files, cursor="", tail=_LOG_LINES, limit=_LOG_BYTES, flush=True
-    )
-    return "\n".join(line.text for line in chunk.lines)
+    files = [
+        PolledLog(partial(read_chunk, path), rank=rank) for rank, path in enumerate(job.log_files)
+    ]
+    return "\n".join(LogStream(files, tail=_LOG_LINES))[-_LOG_CHARACTERS:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import PlatformError
@@ -14,12 +15,14 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogSource,
     Observation,
     Plan,
     RetryLimits,
     Submission,
 )
 from tao_sdk.platforms.capabilities import PollBackoff
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.remote.result_listing import parse_names, parse_sizes
@@ -183,7 +186,11 @@ class SlurmBackend(Backend):
         }
         reached(self.transport.run("cancel", about))
 
-    def read_log(
+    def log_sources(self, job: JobRef) -> Sequence[LogSource]:
+        # One: a round trip reads the files of all ranks and attempts.
+        return [PolledLog(partial(self._read_log, job))]
+
+    def _read_log(
         self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
     ) -> LogChunk:
         known = logs.parse_cursor(cursor)

@@ -1,0 +1,85 @@
+"""A log that its platform hands out chunk by chunk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from tao_sdk.platforms.backend import LogChunk
+
+CHUNK_BYTES = 256 * 1024
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class ReadsChunk(Protocol):
+    """Up to about `limit` bytes of log from `cursor` on.
+
+    An empty cursor is the start of the log, or of its last `tail` lines. A last line without a
+    newline may still grow: it is returned only with `flush`.
+    """
+
+    def __call__(self, *, cursor: str, tail: int | None, limit: int, flush: bool) -> LogChunk: ...
+
+
+class PolledLog:
+    """The source of a log that is read by asking for one chunk after the other."""
+
+    ends_with_job = False
+
+    def __init__(
+        self, read: ReadsChunk, *, rank: int = 0, release: Callable[[str], None] | None = None
+    ) -> None:
+        """`release` closes what a read that ended at a cursor keeps open for the next one."""
+        self.rank = rank
+        self.read = read
+        self.release = release
+
+    def open(self, position: str, *, tail: int | None, follow: bool) -> PolledReader:
+        return PolledReader(self, position, tail=tail, follow=follow)
+
+
+class PolledReader(Iterator[LogChunk]):
+    """Asks for the next chunk; where it follows, after a growing pause."""
+
+    def __init__(self, log: PolledLog, position: str, *, tail: int | None, follow: bool) -> None:
+        self._log = log
+        self._cursor = position
+        self._tail = tail
+        self._follow = follow
+        self._is_first = True
+        self._at_end = False
+        self._pause = 0.0
+        self._closed = threading.Event()
+        self._reading = threading.Lock()
+
+    def __next__(self) -> LogChunk:
+        while not (self._at_end or self._closed.wait(self._pause)):
+            with self._reading:
+                chunk = self._log.read(
+                    cursor=self._cursor,
+                    tail=self._tail,
+                    limit=CHUNK_BYTES,
+                    flush=not self._follow,
+                )
+            is_first, self._is_first = self._is_first, False
+            self._cursor, self._tail = chunk.cursor, None
+            self._at_end = not (chunk.more or self._follow)
+            if chunk.more:
+                self._pause = 0.0
+            elif chunk.lines:
+                self._pause = _SHORTEST_PAUSE
+            else:
+                self._pause = min(max(_SHORTEST_PAUSE, self._pause * 1.5), _LONGEST_PAUSE)
+            if chunk.lines or is_first:
+                return chunk
+        raise StopIteration
+
+    def close(self) -> None:
+        self._closed.set()
+        # While a thread is reading, closing is left to it.
+        if self._log.release is not None and self._reading.acquire(blocking=False):
+            try:
+                self._log.release(self._cursor)
+            finally:
+                self._reading.release()
