@@ -39,9 +39,13 @@ def _install(folder: Path, python: Path, hint: str) -> None:
         [sys.executable, "-m", "venv", str(folder)],
         [str(python), "-m", "pip", "install", "-q", f"leptonai=={VERSION}"],
     )
+    # Its requirements contradict the versions that this project is tested with.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     for words in steps:
         try:
-            ran = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
+            ran = subprocess.run(
+                words, capture_output=True, text=True, timeout=_SECONDS, env=environment
+            )
         except subprocess.TimeoutExpired:
             unavailable("lepton", f"installing it took longer than {_SECONDS} s", hint)
         if ran.returncode:
