@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import pickle
 import pprint
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from lab.follower import Follower
 from tao_sdk import LocalSDK
-from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.backend import JobRef, Plan
+from tao_sdk.platforms.local.submit import stage
 
 LONG = 60
 SECRET = "hunter2-very-secret"  # noqa: S105 - not a secret of anybody
@@ -45,6 +48,32 @@ class TestInterruptedTogether:
             sdk.create_jobs([{"command": "true", "gpu_count": 0}] * 2)
         ends = sdk.wait_all([job.id for job in sdk.list_jobs()], timeout=LONG)
         assert sorted(end.status for end in ends.values()) == ["Canceled", "Complete"]
+
+
+@pytest.mark.parametrize("step", ["rename", "rmtree"])
+def test_a_killed_settlement_leaves_no_folder_behind(
+    sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The next process settles the job once more, from where the killed one stopped."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    plan = sdk.plan(command="true", gpu_count=0)
+    sdk.backend.prepare()
+    orders, staged = plan.payload
+    stage(orders.job_folder, staged)
+    job = JobRef(plan.identity, plan.intent, plan.results_dir)
+    with monkeypatch.context() as cut:
+        cut.setattr(Path if step == "rename" else shutil, step, killed)
+        with pytest.raises(Killed):
+            sdk.backend.settle([job])
+    assert sdk.backend.settle([job]) == {plan.job_id: None}
+    assert list((sdk.work_dir / "jobs").iterdir()) == []
+    assert not Path(plan.results_dir).exists()
 
 
 def test_nothing_that_walks_through_a_plan_finds_a_secret(sdk: LocalSDK) -> None:

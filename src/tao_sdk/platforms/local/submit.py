@@ -54,28 +54,36 @@ def unstage(folder: JobFolder, staged: StagedFiles) -> None:
 
 
 def settle(job: LocalJob) -> bool:
-    """True if a supervisor has claimed the job; False if none ever can, from now on."""
+    """True if a supervisor has claimed the job; False if none ever can, from now on.
+
+    A process that was killed while it settled the job may have left any of these steps to us.
+    """
     folder = job.folder
+    abandoned = folder.path.with_name(f".abandoned-{job.job_id}")
     with reaching(folder.root):
         require_reachable(job)
-        if not folder.path.is_dir():
-            return False
-        # The claim is made once: a supervisor that comes later finds it taken.
-        draft = folder.path / f"fence.{os.getpid()}"
-        write_private(draft, json.dumps({"abandoned": True}))
-        try:
-            os.link(draft, folder.claim)
-        except FileExistsError:
-            return "abandoned" not in (folder.read_claim() or {})
-        finally:
-            draft.unlink()
-        # Renamed in one step, so that a late supervisor never finds the folder without the claim.
-        abandoned = folder.path.with_name(f".abandoned-{job.job_id}")
-        folder.path.rename(abandoned)
+        if folder.path.is_dir():
+            if not _forbid_start(folder):
+                return True
+            # In one step, so that a late supervisor never finds the folder without the claim.
+            folder.path.rename(abandoned)
     remove_tree(abandoned, ignore_errors=True)
     with contextlib.suppress(OSError):
         job.results.rmdir()
     return False
+
+
+def _forbid_start(folder: JobFolder) -> bool:
+    """Make the claim, so that a supervisor that comes later finds it taken; False if one has it."""
+    draft = folder.path / f"fence.{os.getpid()}"
+    write_private(draft, json.dumps({"abandoned": True}))
+    try:
+        os.link(draft, folder.claim)
+    except FileExistsError:
+        return "abandoned" in (folder.read_claim() or {})
+    finally:
+        draft.unlink()
+    return True
 
 
 def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
