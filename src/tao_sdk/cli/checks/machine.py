@@ -15,8 +15,8 @@ from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobState
 from tao_sdk.platforms.gpus.discovery import discover
 from tao_sdk.platforms.gpus.leases import look_for_free
-from tao_sdk.platforms.local.client import LocalTransport
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
+from tao_sdk.platforms.local.observe import snapshot
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.local.virtualenv import VirtualEnvSDK
@@ -101,5 +101,4 @@ def _unknown(root: Path, store: JobStore | None) -> list[Path]:
 
 def _state_of(root: Path, folder: Path) -> str:
     job = LocalJob(folder.name, JobFolder(folder), root / "results" / folder.name, 1, "")
-    [seen] = LocalTransport().observe([job])
-    return str(interpret(seen).state or JobState.UNKNOWN)
+    return str(interpret(snapshot(job)).state or JobState.UNKNOWN)

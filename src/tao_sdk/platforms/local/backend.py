@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk import settings
-from tao_sdk.errors import (
-    UnsupportedError,
-    ValidationError,
-)
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError, ValidationError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import (
     Backend,
@@ -27,10 +25,10 @@ from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.local.client import LocalTransport
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
-from tao_sdk.platforms.local.observe import reaching, read_records
+from tao_sdk.platforms.local.observe import reaching, read_records, snapshot
 from tao_sdk.platforms.local.plan import plan_command
-from tao_sdk.platforms.local.status import Snapshot, interpret
-from tao_sdk.platforms.local.submit import make_root
+from tao_sdk.platforms.local.status import interpret
+from tao_sdk.platforms.local.submit import make_root, settle
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import ResultRecord
 
@@ -67,14 +65,15 @@ class LocalBackend(Backend):
         return self._submission(plan.identity, plan.intent, f"supervisor {pid}")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        accepted = self.transport.settle(map(_local, jobs))
-        return {
-            job.job_id: self._submission(job.identity, job.native, "adopted")
-            if accepted[job.job_id]
-            else None
-            for job in jobs
-            if job.job_id in accepted
-        }
+        self.transport.calls.record("settle")
+        settled: dict[str, Submission | None] = {}
+        for job in jobs:
+            with contextlib.suppress(BackendUnreachableError):
+                claimed = settle(_local(job))
+                settled[job.job_id] = (
+                    self._submission(job.identity, job.native, "adopted") if claimed else None
+                )
+        return settled
 
     def _submission(
         self, identity: JobIdentity, intent: Mapping[str, Any], message: str
@@ -86,8 +85,8 @@ class LocalBackend(Backend):
     # ------------------------------------------------------------------ watching
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
-        snapshots = self.transport.observe(map(_local, jobs))
-        return {job.job_id: interpret(seen) for job, seen in zip(jobs, snapshots, strict=True)}
+        self.transport.calls.record("observe")
+        return {job.job_id: interpret(snapshot(_local(job))) for job in jobs}
 
     def cancel(self, job: JobRef) -> None:
         self.transport.cancel(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
@@ -107,7 +106,8 @@ class LocalBackend(Backend):
         from tao_sdk.platforms.evidence import ask_each
         from tao_sdk.platforms.local.evidence import evidence_of  # only failures need it
 
-        return ask_each(jobs, lambda job: evidence_of(_local(job), self._look_at(job)))
+        self.transport.calls.record("evidence")
+        return ask_each(jobs, lambda job: evidence_of(_local(job)))
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         self.transport.calls.record("records")
@@ -115,7 +115,8 @@ class LocalBackend(Backend):
             return read_records(_local(job))
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
-        seen = self._look_at(job)
+        self.transport.calls.record("replicas")
+        seen = snapshot(_local(job))
         observation = interpret(seen)
         pending = observation.state is JobState.PENDING
         issue = {"reason": "Waiting", "message": observation.message} if pending else None
@@ -133,10 +134,6 @@ class LocalBackend(Backend):
             }
             for rank in ranks
         ]
-
-    def _look_at(self, job: JobRef) -> Snapshot:
-        [seen] = self.transport.observe([_local(job)])
-        return seen
 
     # ------------------------------------------------------------------ paths
 

@@ -7,17 +7,16 @@ import functools
 import json
 import signal
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.local.job_files import LocalJob
-from tao_sdk.platforms.local.observe import reaching, require_reachable, sessions_of, snapshot
-from tao_sdk.platforms.local.orders import Orders, StagedFiles, current_umask
+from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
+from tao_sdk.platforms.local.observe import reaching, require_reachable, sessions_of
+from tao_sdk.platforms.local.orders import Orders, StagedFiles
 from tao_sdk.platforms.local.process_groups import end_all
-from tao_sdk.platforms.local.status import Snapshot, elsewhere
-from tao_sdk.platforms.local.submit import remove_tree, settle, stage, unstage
+from tao_sdk.platforms.local.status import elsewhere
+from tao_sdk.platforms.local.submit import remove_tree, stage, unstage
 from tao_sdk.process_identity import Fate, ProcessIdentity, signal_if
 
 if TYPE_CHECKING:
@@ -52,48 +51,28 @@ class LocalTransport:
         folder = orders.job_folder
         stage(folder, staged)
         with reaching(folder.root):
-            answer = self._start_supervisor(orders)
-        if "claimed" in answer:
-            return int(answer["claimed"])
-        if "refused" in answer:
+            answer = self._spawner.start(orders.dumps())
+            if not answer:
+                why = self._last_words(folder)
+                raise SubmissionRejectedError(f"the supervisor did not start: {why}")
+        reply: dict[str, Any] = json.loads(answer)
+        if "claimed" in reply:
+            return int(reply["claimed"])
+        if "refused" in reply:
             unstage(folder, staged)
-            raise CapacityError(f"{answer['refused']}; when_busy='wait' queues the job")
-        raise SubmissionRejectedError(str(answer["rejected"]))
+            raise CapacityError(f"{reply['refused']}; when_busy='wait' queues the job")
+        raise SubmissionRejectedError(str(reply["rejected"]))
 
-    def _start_supervisor(self, orders: Orders) -> dict[str, Any]:
-        answer = self._spawner.start(orders._replace(umask=current_umask()).dumps())
-        if not answer:
-            raise SubmissionRejectedError(f"the supervisor did not start: {self._reason(orders)}")
-        decoded: dict[str, Any] = json.loads(answer)
-        return decoded
-
-    def _reason(self, orders: Orders) -> str:
-        log = orders.job_folder.supervisor_log
-        said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
-        said = said or self._spawner.last_words()
-        return said.splitlines()[-1] if said else "it was killed without a message"
+    def _last_words(self, folder: JobFolder) -> str:
+        log = folder.supervisor_log
+        printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        lines = (printed.strip() or self._spawner.last_words()).splitlines()
+        return lines[-1] if lines else "it was killed without a message"
 
     def close(self) -> None:
         """End the spawner. Jobs go on."""
         if "_spawner" in self.__dict__:
             self._spawner.close()
-
-    def settle(self, jobs: Iterable[LocalJob]) -> dict[str, bool]:
-        """By job id: True if a supervisor has the job; False if none ever will.
-
-        Jobs that cannot be asked about are left out.
-        """
-        self.calls.record("settle")
-        answers = {}
-        for job in jobs:
-            with contextlib.suppress(BackendUnreachableError):
-                answers[job.job_id] = settle(job)
-        return answers
-
-    def observe(self, jobs: Iterable[LocalJob]) -> list[Snapshot]:
-        """Read all these jobs in one pass."""
-        self.calls.record("observe")
-        return [snapshot(job) for job in jobs]
 
     def cancel(self, job: LocalJob, grace_seconds: float) -> None:
         """Ask the supervisor to stop the job; without a supervisor, stop it from here."""
@@ -104,10 +83,10 @@ class LocalTransport:
             supervisor = ProcessIdentity.parse(claim.get("supervisor", ""))
             if supervisor is not None and supervisor.fate is Fate.UNKNOWN:
                 raise BackendUnreachableError(elsewhere(supervisor.host))
-            if supervisor is not None and supervisor.fate is Fate.ALIVE:
-                pid = supervisor.pid
-                if signal_if(lambda: supervisor.alive, pid, signal.SIGTERM):
-                    return
+            if supervisor is not None and signal_if(
+                lambda: supervisor.fate is Fate.ALIVE, supervisor.pid, signal.SIGTERM
+            ):
+                return
             sessions = sessions_of(job)
         end_all(sessions, grace_seconds, lambda: time.sleep(_KILL_SECONDS))
 

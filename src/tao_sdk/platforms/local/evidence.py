@@ -11,16 +11,17 @@ from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.local.job_files import LocalJob
-from tao_sdk.platforms.local.observe import reaching
-from tao_sdk.platforms.local.status import Snapshot, interpret
+from tao_sdk.platforms.local.observe import reaching, snapshot
+from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.logs import LogStream
 
 _LOG_LINES = 200
 _LOG_CHARACTERS = 256 * 1024
 
 
-def evidence_of(job: LocalJob, seen: Snapshot) -> RawEvidence:
+def evidence_of(job: LocalJob) -> RawEvidence:
     """The facts about one ended job."""
+    seen = snapshot(job)
     if seen.unreachable:
         raise BackendUnreachableError(seen.unreachable)
     observation = interpret(seen)

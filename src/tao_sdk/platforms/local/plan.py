@@ -18,7 +18,7 @@ from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.gpus.leases import OuterLease
 from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.platforms.local.observe import reaching
-from tao_sdk.platforms.local.orders import Orders, StagedFiles
+from tao_sdk.platforms.local.orders import Orders, StagedFiles, current_umask
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import stop_seconds
 from tao_sdk.process_identity import this_host
@@ -26,7 +26,9 @@ from tao_sdk.result_record import shim_argv
 from tao_sdk.secrets import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from tao_sdk.platforms.gpus import discovery as machine
+    from tao_sdk.platforms.gpus.discovery import Gpu
+
+_IMAGE_NOTE = "image {} is recorded, not used: local jobs are plain processes"
 
 MAX_PROCESSES = 1024
 """Nodes of a job, each of which is a process of this machine with a log of its own."""
@@ -57,7 +59,8 @@ def plan_argv(
     _check_process_count(request.num_nodes)
     folder = JobFolder(root / "jobs" / identity.job_id)
     cwd = _check_cwd(request.options.cwd)
-    outer = _outer_lease()
+    # The lease of the local job in which this process runs, if it has GPUs.
+    outer = OuterLease.parse(settings.lookup("TAO_LEASED_GPUS"))
     usable, per_node = _gpus_for(request, outer)
     visible = {
         "TAO_JOB_ID": identity.job_id,
@@ -88,6 +91,7 @@ def plan_argv(
         grace_seconds=stop_seconds(runner=request.payload is not None),
         gpu_fraction=request.options.gpu_fraction,
         outer_lease=outer.name if outer and per_node else "",
+        umask=current_umask(),
     )
     results = str(results_root / identity.job_id)
     with reaching(root):
@@ -105,7 +109,7 @@ def plan_argv(
         },
         results_dir=results,
         local_results_dir=results,
-        warnings=_warnings(request),
+        warnings=(_IMAGE_NOTE.format(request.image),) if request.image else (),
         payload=(orders, staged),
     )
 
@@ -185,19 +189,14 @@ def _check_process_count(nodes: int) -> None:
         )
 
 
-def _outer_lease() -> OuterLease | None:
-    """The lease of the local job in which this process runs, if it has GPUs."""
-    return OuterLease.parse(settings.lookup("TAO_LEASED_GPUS"))
-
-
-def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machine.Gpu], int]:
+def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[Gpu], int]:
     """The GPUs this job may take from, and how many each node takes."""
     wanted = GpuRequest.of(request)
     if not wanted.any:
         return [], 0
-    from tao_sdk.platforms.gpus import discovery as machine  # jobs without GPUs do not need it
+    from tao_sdk.platforms.gpus.discovery import discover  # jobs without GPUs do not need it
 
-    found = machine.discover()
+    found = discover()
     place = "this machine"
     if outer is not None:
         if leases.has_ended(settings.get("TAO_GPU_LEASE_DIR"), outer):
@@ -209,13 +208,6 @@ def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[machi
     if outer is not None or settings.lookup("TAO_JOB_ID"):
         place = "the job in which this one is started"
     return choose_gpus(found, wanted, place)
-
-
-def _warnings(request: JobRequest) -> tuple[str, ...]:
-    notes = []
-    if request.image:
-        notes.append(f"image {request.image} is recorded, not used: local jobs are plain processes")
-    return tuple(notes)
 
 
 def _artefacts(

@@ -48,14 +48,12 @@ def interpret(seen: Snapshot) -> Observation:
     if seen.lost or seen.claim is None:
         return MISSING
     state = seen.state or _CLAIMED
-    if (
-        state.get("phase") not in (*_PHASES, "done")
-        or state.get("outcome", "error") not in _OUTCOMES
-    ):
+    phase, outcome = state.get("phase"), state.get("outcome", "error")
+    if phase not in (*_PHASES, "done") or outcome not in _OUTCOMES:
         return Observation(None, unreachable="its files were written by a newer version")
-    if state.get("phase") == "done":
+    if phase == "done":
         return Observation(
-            _OUTCOMES[state["outcome"]],
+            _OUTCOMES[outcome],
             state["message"],
             state.get("exit_code"),
             state.get("started_at", ""),
@@ -65,7 +63,7 @@ def interpret(seen: Snapshot) -> Observation:
     if seen.supervisor is Fate.GONE:
         return _without_supervisor(seen, state)
     return Observation(
-        _PHASES[state.get("phase", "starting")],
+        _PHASES[phase],
         state.get("message", ""),
         started_at=state.get("started_at", ""),
     )
