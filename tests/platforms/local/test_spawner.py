@@ -372,17 +372,6 @@ class TestTheNextSupervisor:
         assert run(sdk).wait(timeout=LONG).status == "Complete"
         assert called.fileno() == -1
 
-    def test_one_that_was_killed_meanwhile_costs_no_job(self, sdk: LocalSDK) -> None:
-        sdk.backend.prepare()
-        process = pid_of(sdk)
-        [called] = eventually(lambda: children_of(process))
-        # It lets go of the client's control socket when it has its channel.
-        eventually(lambda: open_files_of(called)[0] == os.devnull)
-        os.kill(called, signal.SIGKILL)
-        eventually(lambda: spawner._has_ended(channel_of(sdk)))
-        assert run(sdk).wait(timeout=LONG).status == "Complete"
-        assert pid_of(sdk) == process
-
     def test_a_client_that_changed_calls_another(self, sdk: LocalSDK) -> None:
         sdk.backend.prepare()
         called, process = channel_of(sdk), pid_of(sdk)

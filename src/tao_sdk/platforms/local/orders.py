@@ -7,12 +7,9 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tao_sdk.platforms.local.job_files import JobFolder
-
-if TYPE_CHECKING:
-    import socket
 
 _umask_lock = threading.Lock()
 
@@ -38,7 +35,6 @@ class Orders(NamedTuple):
     outer_lease: str = ""
     """The lease of the job in which the client runs; the GPUs belong to it."""
     umask: int = 0o077
-    """The client's, at the time of the submission."""
 
     def __repr__(self) -> str:
         return f"Orders({self.job_id})"  # without the environment
@@ -48,12 +44,8 @@ class Orders(NamedTuple):
         return JobFolder(Path(self.folder))
 
     def dumps(self) -> bytes:
-        return json.dumps(self._asdict()).encode() + b"\n"
-
-    @staticmethod
-    def is_whole(text: bytes) -> bool:
-        """False for a document that was cut off because its client died while sending it."""
-        return text.endswith(b"\n")
+        """As JSON: no beginning of it is whole, should the client die while sending it."""
+        return json.dumps(self._asdict()).encode()
 
     @classmethod
     def loads(cls, text: bytes) -> Orders:
@@ -67,15 +59,6 @@ class StagedFiles(NamedTuple):
     """In the job's own folder, by relative name."""
     folders: list[Path]
     """Outside of it, parents first."""
-
-
-def read_all(channel: socket.socket) -> bytes:
-    """What the other side sends until it closes the channel or ends."""
-    parts = []
-    with contextlib.suppress(ConnectionResetError):  # it ended without reading everything
-        while part := channel.recv(65536):
-            parts.append(part)
-    return b"".join(parts)
 
 
 def current_umask() -> int:

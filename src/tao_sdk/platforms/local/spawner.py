@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import select
 import socket
 import subprocess
 import sys
@@ -41,8 +40,6 @@ class Spawner:
         """
         with self._lock:
             self._current()
-            if self._called is not None and _has_ended(self._called):
-                self._dismiss()
             if self._called is None:
                 self._called = self._call()
 
@@ -68,7 +65,6 @@ class Spawner:
 
     def _call(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        _ends_of_supervisors.add(theirs)
         # If this fails, the other end of the channel is closed, and `start` notices.
         with theirs, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._hand_over(theirs)
@@ -86,19 +82,15 @@ class Spawner:
         if self._process is None or self._process.inherited != _inherited_attributes():
             self._drop()
             self._process = _Process()
-            self._end_process = weakref.finalize(self, self._process.end)
         return self._process
 
     def _drop(self) -> None:
-        self._dismiss()
-        if self._process is not None:
-            self._end_process()
-            self._process = None
-
-    def _dismiss(self) -> None:
         if self._called is not None:
             self._called.close()
             self._called = None
+        if self._process is not None:
+            self._process.end()
+            self._process = None
 
     def _after_fork_in_child(self) -> None:
         # Another thread of the parent may have held it.
@@ -111,10 +103,18 @@ class _Process:
 
     def __init__(self) -> None:
         self.inherited = _inherited_attributes()
-        self._client = os.getpid()
         self._control, theirs = socket.socketpair()
+        package_parent = str(Path(tao_sdk.__file__).parent.parent)
         try:
-            self._process = _popen(theirs)
+            self._process = subprocess.Popen(
+                # -E -s -S: the environment of jobs must not affect its start.
+                [sys.executable, "-E", "-s", "-S", "-c", _START, package_parent],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                start_new_session=True,
+            )
         except OSError:
             self._control.close()
             raise
@@ -136,27 +136,11 @@ class _Process:
         self._control.close()
         if self._process.stderr is not None:
             self._process.stderr.close()
-        if os.getpid() != self._client:
-            self._process.returncode = 0  # the parent's child: not ours to wait for
-            return
         try:
-            self._process.wait(_PATIENCE_SECONDS)
+            self._process.wait(_PATIENCE_SECONDS)  # no wait in a forked child: it is not its child
         except subprocess.TimeoutExpired:  # stopped, for example; killing it loses nothing
             self._process.kill()
             self._process.wait()
-
-
-def _popen(control: socket.socket) -> subprocess.Popen[bytes]:
-    package_parent = str(Path(tao_sdk.__file__).parent.parent)
-    return subprocess.Popen(
-        # -E -s -S: the environment of jobs must not affect its start.
-        [sys.executable, "-E", "-s", "-S", "-c", _START, package_parent],
-        stdin=control.fileno(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        start_new_session=True,
-    )
 
 
 def _inherited_attributes() -> tuple[object, ...]:
@@ -174,15 +158,6 @@ def _inherited_attributes() -> tuple[object, ...]:
 
 
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
-
-
-def _has_ended(channel: socket.socket) -> bool:
-    """Whether the supervisor at this channel is gone: before it has orders it sends nothing, so
-    only the end can be read.
-    """
-    poll = select.poll()  # not select, which knows no descriptors above 1,023
-    poll.register(channel, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _send(channel: socket.socket, orders: bytes) -> None:
@@ -204,13 +179,9 @@ def _receive(channel: socket.socket) -> bytes:
 
 
 _spawners: weakref.WeakSet[Spawner] = weakref.WeakSet()
-# Open in a forked child, they would hide the death of a supervisor from the parent.
-_ends_of_supervisors: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 def _reset_in_child() -> None:
-    for channel in list(_ends_of_supervisors):
-        channel.close()
     for spawner in list(_spawners):
         spawner._after_fork_in_child()
 

@@ -6,7 +6,7 @@ of the control socket; the supervisors live on.
 
 For each job the client sends a channel of its own over the control socket. One process, the next
 supervisor, already waits for it. So no job can get another's orders, and the spawner itself never
-sees orders, which hold secrets. The supervisor after it is forked when the client has its answer.
+sees orders, which hold secrets.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tao_sdk.platforms.local.orders import Orders, read_all
-from tao_sdk.platforms.local.supervisor import SupervisorContext, supervise
-from tao_sdk.process_identity import this_host
+from tao_sdk.platforms.local.orders import Orders
+from tao_sdk.platforms.local.supervisor import listen_for_signals, supervise
 
 _CONTROL = 0
 
@@ -35,21 +33,18 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # Supervisors are not waited for, and leave no zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    this_host()  # cached for all of them
-    gc.freeze()  # untouched pages stay shared
-    while True:
+    # Untouched pages stay shared: 0.35 MB less for each supervisor.
+    gc.freeze()
+    called = True
+    while called:
         readiness, report = os.pipe()
         if os.fork() == 0:
             os.close(readiness)
             _run_apart(report)
         os.close(report)
         # Nothing is read if the next supervisor was killed, or found the client gone.
-        called = os.read(readiness, 1)
-        if called:
-            os.read(readiness, 1)  # its end: the client has its answer, or gets none
+        called = bool(os.read(readiness, 1))
         os.close(readiness)
-        if not called:
-            return
 
 
 def _run_apart(report: int) -> NoReturn:
@@ -57,16 +52,16 @@ def _run_apart(report: int) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        context = SupervisorContext.set_up()
+        wake = listen_for_signals()
         channel = _next_channel()
         if channel is not None:
             with contextlib.suppress(BrokenPipeError):  # the spawner was killed
                 os.write(report, b".")
-            _serve(channel, context, lambda: os.close(report))
+            os.close(report)
+            _serve(channel, wake)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())  # the traceback goes to supervisor.log
-        sys.stderr.flush()
         raise
     finally:
         os._exit(code)
@@ -84,28 +79,27 @@ def _next_channel() -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-def _serve(
-    channel: socket.socket, context: SupervisorContext, answered: Callable[[], None]
-) -> None:
+def _serve(channel: socket.socket, wake: int) -> None:
     """Read the orders of one job and carry them out."""
 
     def answer(reply: dict[str, Any]) -> None:
         with channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may be gone
             channel.sendall(json.dumps(reply).encode() + b"\n")
-        answered()
 
-    text = read_all(channel)
-    if not Orders.is_whole(text):
-        answered()
+    parts = []
+    while part := channel.recv(65536):
+        parts.append(part)
+    try:
+        orders = Orders.loads(b"".join(parts))
+    except ValueError:
         return  # its client died while sending it
-    orders = Orders.loads(text)
     os.umask(orders.umask)
     try:
         _log_errors(orders.job_folder.supervisor_log)
     except OSError as error:  # a full disk, or the job was settled as never submitted
         answer({"rejected": f"the supervisor did not start: {error}"})
         return
-    supervise(orders, context, answer)
+    supervise(orders, wake, answer)
 
 
 def _log_errors(path: Path) -> None:

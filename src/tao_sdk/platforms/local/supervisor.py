@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.local.job_files import write_private
@@ -40,22 +40,24 @@ class RefusedError(Exception):
 class Supervisor:
     """Carries one job from claim to end."""
 
-    def __init__(self, orders: Orders, context: SupervisorContext) -> None:
+    _lease_folder: leases.GpuLeases
+    """Set by `prepare_leases` for jobs that lease anything."""
+
+    def __init__(self, orders: Orders, wake: int) -> None:
         self._orders = orders
+        self._gpus_wanted = orders.gpus_per_node * orders.nodes
         self._folder = orders.job_folder
         self._ranks: list[Rank] = []
         self._leases: dict[str, int] = {}
-        self._port_lease: tuple[int, ...] = ()
-        self._shared: leases.GpuLeases | None = None
+        """Descriptors of what is leased, by name."""
         self._first_failure: Rank | None = None
-        self._root_name = ""
         self._cancel_asked = False
         self._canceled = False
         self._state: dict[str, Any] = {
-            "supervisor": context.identity,
+            "supervisor": str(ProcessIdentity.current()),
             "nodes": orders.nodes,
         }
-        self._wake = context.wake
+        self._wake = wake
         signal.signal(signal.SIGTERM, self._on_terminate)
 
     # ------------------------------------------------------------------ from claim to end
@@ -90,23 +92,22 @@ class Supervisor:
             os.fsync(folder)
         finally:
             os.close(folder)
-        self._root_name = self._folder.root_name
 
     def prepare_leases(self) -> None:
         """Take or prepare the GPU leases while the client still waits for an answer."""
         if self._gpus_wanted == 0 and self._orders.nodes == 1:
             return
-        self._shared = leases.GpuLeases(self._orders.lease_folder)
+        self._lease_folder = leases.GpuLeases(self._orders.lease_folder)
         if self._orders.outer_lease:
             keys = self._orders.gpu_keys[: self._gpus_wanted]
             outer = leases.OuterLease(self._orders.outer_lease, tuple(keys))
-            self._leases = self._shared.join(outer, keys)
+            self._leases = self._lease_folder.join(outer, keys)
             if not self._leases:
                 raise OSError("the job in which this one was started has ended")
         elif self._orders.when_busy == "refuse" and self._gpus_wanted:
-            self._leases = self._take(self._shared, None)
+            self._leases = self._take(None)
             if not self._leases:
-                message = self._busy_message(self._shared, None)
+                message = self._busy_message(None)
                 self._finish("refused", message)
                 raise RefusedError(message)
 
@@ -142,26 +143,16 @@ class Supervisor:
 
     # ------------------------------------------------------------------ GPUs
 
-    @property
-    def _gpus_wanted(self) -> int:
-        return self._orders.gpus_per_node * self._orders.nodes
-
-    @property
-    def _lease_folder(self) -> leases.GpuLeases:
-        assert self._shared is not None, "prepare_leases comes first"  # noqa: S101 - our own mistake
-        return self._shared
-
     def _wait_for_gpus(self) -> bool:
         """False if the job was cancelled instead."""
-        shared = self._lease_folder
-        ticket = shared.join_queue(self._orders.job_id, self._orders.gpu_keys)
+        ticket = self._lease_folder.join_queue(self._orders.job_id, self._orders.gpu_keys)
         try:
             written = ""
             while not self._cancel_asked:
-                self._leases = self._take(shared, ticket)
+                self._leases = self._take(ticket)
                 if self._leases:
                     return True
-                message = self._busy_message(shared, ticket)
+                message = self._busy_message(ticket)
                 if message != written:
                     self._write_state("queued", message)
                     written = message
@@ -170,16 +161,16 @@ class Supervisor:
         finally:
             ticket.close()
 
-    def _take(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> dict[str, int]:
+    def _take(self, ticket: leases.Ticket | None) -> dict[str, int]:
         orders = self._orders
-        return shared.try_take(
+        return self._lease_folder.try_take(
             orders.gpu_keys, self._gpus_wanted, ticket, orders.gpu_fraction, orders.job_id
         )
 
-    def _busy_message(self, shared: leases.GpuLeases, ticket: leases.Ticket | None) -> str:
+    def _busy_message(self, ticket: leases.Ticket | None) -> str:
         orders = self._orders
-        free = len(shared.free(orders.gpu_keys, orders.gpu_fraction))
-        place = shared.place(orders.gpu_keys, ticket)
+        free = len(self._lease_folder.free(orders.gpu_keys, orders.gpu_fraction))
+        place = self._lease_folder.place(orders.gpu_keys, ticket)
         part = f"{orders.gpu_fraction:g} of each of " if orders.gpu_fraction < 1 else ""
         wanted = f"{part}{self._gpus_wanted} of {len(orders.gpu_keys)} GPUs"
         text = f"waiting for {wanted}" if ticket else f"{wanted} wanted"
@@ -209,7 +200,7 @@ class Supervisor:
                 cwd=orders.cwd,
                 log=self._folder.log(number, orders.nodes),
                 gate=gate,
-                inherit=(*self._leases.values(), *self._port_lease),
+                inherit=self._leases.values(),
             )
             self._ranks.append(Rank(number, pid, mine))
         gate.await_arrivals(orders.nodes)
@@ -222,7 +213,7 @@ class Supervisor:
         if chosen := self._orders.env.get("MASTER_PORT"):
             return chosen
         port, descriptor = self._lease_folder.take_port()
-        self._port_lease = (descriptor,)
+        self._leases[f"port {port}"] = descriptor
         return str(port)
 
     def _collect(self) -> None:
@@ -272,27 +263,18 @@ class Supervisor:
         self._state["outcome"] = outcome
         self._state["ended_at"] = _now()
         if not any(rank.alive for rank in self._ranks):
-            self._release_leases()
-        while not self._folder_was_removed:
+            leases.release(self._leases)
+            self._leases = {}
+        while True:
             try:
                 self._write_state("done", message)
             except OSError:
+                if self._folder.root_marker.exists() and not self._folder.path.exists():
+                    return  # the job was removed: its outcome is not wanted
                 # A full or unmounted disk: the outcome is all that is left to deliver.
                 time.sleep(_FULL_DISK_SECONDS)
             else:
                 return
-
-    @property
-    def _folder_was_removed(self) -> bool:
-        """Whether the job was removed, so that its outcome is not wanted. Its disk is there."""
-        folder = self._folder
-        here = folder.root_marker.exists() and folder.root_name == self._root_name
-        return here and not folder.path.exists()
-
-    def _release_leases(self) -> None:
-        for descriptor in (*self._leases.values(), *self._port_lease):
-            os.close(descriptor)
-        self._leases, self._port_lease = {}, ()
 
     def _write_evidence(self) -> None:
         """Keep the end of the log without the job's secrets, which only this process knows."""
@@ -343,21 +325,14 @@ def rendezvous(rank: int, nodes: int, gpus: int, port: str) -> dict[str, str]:
     }
 
 
-class SupervisorContext(NamedTuple):
-    """What a supervisor has before it knows its job."""
-
-    identity: str
-    wake: int
-    """Becomes readable at every signal."""
-
-    @classmethod
-    def set_up(cls) -> SupervisorContext:
-        wake, signalled = os.pipe()
-        os.set_blocking(signalled, False)
-        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return cls(str(ProcessIdentity.current()), wake)
+def listen_for_signals() -> int:
+    """Returns a descriptor that becomes readable at every signal."""
+    wake, signalled = os.pipe()
+    os.set_blocking(signalled, False)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return wake
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -368,11 +343,9 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat()
 
 
-def supervise(
-    orders: Orders, context: SupervisorContext, answer: Callable[[dict[str, Any]], None]
-) -> None:
+def supervise(orders: Orders, wake: int, answer: Callable[[dict[str, Any]], None]) -> None:
     """Claim the job, send the client its one answer, and carry the job to its end."""
-    supervisor = Supervisor(orders, context)
+    supervisor = Supervisor(orders, wake)
     if not supervisor.claim():
         answer({"rejected": "another supervisor has this job"})
         return
