@@ -242,6 +242,18 @@ class TestSupervisor:
         again = sdk.create_job(command="true", gpu_count=1, when_busy="refuse")
         assert again.wait(timeout=LONG).status == "Complete"
 
+    def test_a_removed_folder_ends_the_supervisor_of_a_waiting_job(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAO_LOCAL_GPUS", "1")
+        holder = sdk.create_job(command="echo up; sleep 600", gpu_count=1)
+        eventually(speaking(sdk, holder))
+        waiting = sdk.create_job(command="true", gpu_count=1)
+        supervisor = supervisor_of(sdk, waiting)
+        shutil.rmtree(folder_of(sdk, waiting).path)
+        assert holder.cancel()
+        eventually(lambda: not supervisor.alive)
+
     def test_a_secret_at_the_edge_of_the_evidence_is_not_kept(self, sdk: LocalSDK) -> None:
         secret = "s3cret-" + "x" * 200
         job = sdk.create_job(

@@ -31,7 +31,7 @@ class JobFolder(NamedTuple):
 
     @property
     def root_name(self) -> str:
-        """ "" without a marker."""
+        """The name in the marker; "" without one."""
         try:
             return self.root_marker.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from tao_sdk.job_states import utc_now
 from tao_sdk.platforms.local.process_groups import Session
 from tao_sdk.process_identity import ProcessIdentity, start_time, this_host
 
@@ -36,7 +36,7 @@ class Rank:
         if code is None:
             return False
         self.exit_code = code
-        self.ended_at = datetime.now(timezone.utc).isoformat()
+        self.ended_at = utc_now()
         return True
 
     @property

@@ -15,10 +15,11 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from tao_sdk.errors import CapacityError
+from tao_sdk.job_states import utc_now
 from tao_sdk.platforms.gpus import leases
 from tao_sdk.platforms.local.job_files import write_private
 from tao_sdk.platforms.local.orders import Orders
@@ -31,10 +32,6 @@ _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
 _FULL_DISK_SECONDS = 1.0
 _EVIDENCE_BYTES = 64 * 1024
-
-
-class RefusedError(Exception):
-    """Not enough GPUs, and the job was not to wait."""
 
 
 class Supervisor:
@@ -109,7 +106,7 @@ class Supervisor:
             if not self._leases:
                 message = self._busy_message(None)
                 self._finish("refused", message)
-                raise RefusedError(message)
+                raise CapacityError(message)
 
     def run(self) -> None:
         """Wait for GPUs, run the job, record its end."""
@@ -183,7 +180,7 @@ class Supervisor:
         index_of = dict(zip(orders.gpu_keys, orders.gpu_indexes, strict=True))
         granted = [key for key in orders.gpu_keys if key in self._leases]
         port = self._meeting_port() if orders.nodes > 1 else ""
-        self._state["started_at"] = _now()
+        self._state["started_at"] = utc_now()
         gate = Gate()
         for number in range(orders.nodes):
             keys = granted[number * orders.gpus_per_node :][: orders.gpus_per_node]
@@ -261,7 +258,7 @@ class Supervisor:
 
     def _finish(self, outcome: str, message: str) -> None:
         self._state["outcome"] = outcome
-        self._state["ended_at"] = _now()
+        self._state["ended_at"] = utc_now()
         if not any(rank.alive for rank in self._ranks):
             leases.release(self._leases)
             self._leases = {}
@@ -339,10 +336,6 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     write_private(path, json.dumps(value))
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat()
-
-
 def supervise(orders: Orders, wake: int, answer: Callable[[dict[str, Any]], None]) -> None:
     """Claim the job, send the client its one answer, and carry the job to its end."""
     supervisor = Supervisor(orders, wake)
@@ -351,7 +344,7 @@ def supervise(orders: Orders, wake: int, answer: Callable[[dict[str, Any]], None
         return
     try:
         supervisor.prepare_leases()
-    except RefusedError as error:
+    except CapacityError as error:
         answer({"refused": str(error)})
         return
     except OSError as error:
