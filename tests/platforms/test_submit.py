@@ -246,13 +246,13 @@ Settle = Callable[[Sequence[JobRef]], Mapping[str, Submission | None]]
 def test_no_other_error_replaces_the_interrupt(
     sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch, error: Exception, count: int
 ) -> None:
-    def interrupted(_: Plan) -> Submission:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
     def fails(_: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         raise error
 
-    monkeypatch.setattr(sdk.backend, "submit", interrupted)
+    monkeypatch.setattr(sdk.backend, "submit" if count == 1 else "submit_together", interrupted)
     monkeypatch.setattr(sdk.backend, "settle", fails)
     with pytest.raises(KeyboardInterrupt) as caught:
         sdk.create_jobs(new(count)) if count > 1 else sdk.create_job(**new(1)[0])
@@ -272,10 +272,12 @@ def test_a_store_that_fails_on_the_way_releases_the_rows(
     monkeypatch.setattr(sdk.store, "confirm_submission", fails)
     with pytest.raises(StoreError, match="full"):
         sdk.create_job(**new(1)[0])
+    jobs = sdk.create_jobs(new(2))
     assert stranded(sdk.store) == []
-    assert len(sdk.store.unsettled_submissions("local")) == 1
+    assert len(sdk.store.unsettled_submissions("local")) == 3
     monkeypatch.undo()
-    assert len(sdk.reconcile()) == 1
+    assert {end.status for end in sdk.wait_all([job.id for job in jobs]).values()} == {"Complete"}
+    assert sdk.store.unsettled_submissions("local") == []
 
 
 def test_a_plan_submitted_twice_leaves_the_first_submission_alone(sdk: LocalSDK) -> None:

@@ -85,7 +85,7 @@ class PlatformSDK(ABC):
         self._state_file = state_file
         self._given_store = store
         self._reconciled = False
-        self._close_backend: Callable[[], object] = _nothing_to_close
+        self._close_backend: Callable[[], object] = lambda: None
         self._streams: weakref.WeakSet[LogStream] = weakref.WeakSet()
 
     # ---------------------------------------------------------------- what a platform supplies
@@ -200,7 +200,7 @@ class PlatformSDK(ABC):
             )
         self._get_ready()
         row = self._submitter.submit(plan)
-        job = self._job(plan.job_id) if row is None else self._handle(row)
+        job = self._handle(row or self._own_row(plan.job_id))
         if hooks:
             self.monitor.watch(job, hooks, self)
             self.monitor.start()
@@ -228,8 +228,9 @@ class PlatformSDK(ABC):
         returned with status Error and its reason in `explain()`; it stops none of the others.
         """
         plans = [self.plan(**request) for request in requests]
-        if plans:
-            self._get_ready()
+        if not plans:
+            return []
+        self._get_ready()
         self._submitter.submit_many(plans)
         rows = self.store.jobs_by_id([plan.job_id for plan in plans])
         return [self._handle(rows[plan.job_id]) for plan in plans]
@@ -455,7 +456,9 @@ class PlatformSDK(ABC):
         rows = self._refresher.refresh(rows, attend=attend)
         if attend and any(row["cleanup_due"] for row in rows.values()):
             self._refresher.clean_up(_CLEANUP_PATIENCE)  # another process was acting meanwhile
-        return {job_id: self._status(job_id, rows.get(job_id)) for job_id in job_ids}
+        from tao_sdk.platforms.handles import status_of
+
+        return {job_id: status_of(job_id, rows.get(job_id), self.platform) for job_id in job_ids}
 
     def _browse(self) -> Browses:
         if isinstance(self.backend, Browses):
@@ -479,11 +482,6 @@ class PlatformSDK(ABC):
             return
         with contextlib.suppress(BackendUnreachableError):  # asked again on the next call
             self.reconcile()
-
-    def _status(self, job_id: str, row: Row | None) -> JobStatus:
-        from tao_sdk.platforms.handles import status_of
-
-        return status_of(job_id, row, self.platform)
 
     def _is_over(self, job_id: str) -> bool:
         """Ended, or removed from the store while somebody followed its log."""
@@ -510,14 +508,7 @@ class PlatformSDK(ABC):
             )
         return row
 
-    def _job(self, job_id: str) -> Job:
-        return self._handle(self._own_row(job_id))
-
     def _handle(self, row: Row) -> Job:
         from tao_sdk.platforms.handles import job_of
 
         return job_of(row).bind(self)
-
-
-def _nothing_to_close() -> None:
-    """There is no backend yet, or it keeps nothing open."""

@@ -72,7 +72,6 @@ class _Batch:
         """Handed to the platform by the caller's thread, which an interrupt takes out of it."""
         self.threads: list[threading.Thread] = []
         """They take plans from `waiting` and finish what they took, whatever the caller does."""
-        self.outcomes: SimpleQueue[tuple[Plan, BaseException | None]] = SimpleQueue()
 
 
 class Submitter:
@@ -91,34 +90,35 @@ class Submitter:
             batch.cut_short = [batch.waiting.popleft()]
             return self._start(plan)
 
-    def submit_many(self, plans: Sequence[Plan]) -> dict[str, Exception]:
-        """Submit many plans; returns what went wrong, by job id. One bad job stops no other."""
-        if not plans:
-            return {}
+    def submit_many(self, plans: Sequence[Plan]) -> None:
+        """Submit many plans. What goes wrong with one job is in its row, and stops no other."""
         self._backend.provide(plans)
         batch = _Batch(plans)
         with self._settled_if_interrupted(batch):
             self._store.begin_submissions([self._new_job(plan) for plan in plans])
-            wrong = self._start_together(batch, plans)
-            return {**wrong, **self._start_singly(batch)}
+            self._start_together(batch, plans)
+            self._start_singly(batch)
+            # Rows that could not be written (a full disk): others settle them.
+            self._release(batch.job_ids)
 
-    def _start_together(self, batch: _Batch, plans: Sequence[Plan]) -> dict[str, Exception]:
-        """Start what the platform can start at once. What went wrong; others are left waiting."""
+    def _start_together(self, batch: _Batch, plans: Sequence[Plan]) -> None:
+        """Start what the platform can start at once, and leave the others waiting."""
         batch.cut_short = plans
         batch.waiting.clear()
         try:
             started = self._backend.submit_together(plans)
-        except Exception as error:  # noqa: BLE001 - settled for each job, and reported
-            return self._settle_each(plans, error)
+        except Exception as error:  # noqa: BLE001 - settled for each job
+            for plan in plans:
+                with contextlib.suppress(SubmissionUncertainError):
+                    self._settle_doubt(plan, error)
+            return
         for job_id, submission in started.items():
             self._record(job_id, submission)
         batch.waiting.extend(plan for plan in plans if plan.job_id not in started)
         batch.cut_short = ()
-        return {}
 
-    def _start_singly(self, batch: _Batch) -> dict[str, Exception]:
-        expected = len(batch.waiting)
-        for number in range(min(self._backend.submit_parallelism, expected)):
+    def _start_singly(self, batch: _Batch) -> None:
+        for number in range(min(self._backend.submit_parallelism, len(batch.waiting))):
             # Daemons: a platform that does not answer must not keep the process from exiting.
             name = f"tao-submit-{number}"
             thread = threading.Thread(target=self._work, args=(batch,), name=name, daemon=True)
@@ -128,30 +128,19 @@ class Submitter:
             except RuntimeError:  # a limit of threads or processes: go on with those there are
                 batch.threads.pop()
                 break
-        if not batch.threads:
-            self._work(batch)
-        wrong: dict[str, Exception] = {}
-        for _ in range(expected):
-            plan, error = batch.outcomes.get()
-            if isinstance(error, Exception):
-                wrong[plan.job_id] = error
-            elif error is not None:
-                batch.cut_short = [plan]
-                raise error
-        return wrong
+        for thread in batch.threads:
+            thread.join()
+        while batch.waiting:  # there is no thread
+            batch.cut_short = [batch.waiting.popleft()]
+            with contextlib.suppress(Exception):  # its row has the reason
+                self._start(batch.cut_short[0])
 
     def _work(self, batch: _Batch) -> None:
-        while True:
-            try:
+        with contextlib.suppress(IndexError):  # nothing is waiting any more
+            while True:
                 plan = batch.waiting.popleft()
-            except IndexError:
-                return
-            try:
-                self._start(plan)
-            except BaseException as error:  # noqa: BLE001 - the caller's thread gets it
-                batch.outcomes.put((plan, error))
-            else:
-                batch.outcomes.put((plan, None))
+                with contextlib.suppress(Exception):  # its row has the reason
+                    self._start(plan)
 
     @contextlib.contextmanager
     def _settled_if_interrupted(self, batch: _Batch) -> Iterator[None]:
@@ -214,25 +203,16 @@ class Submitter:
         """Let others settle what we did not; the jobs concerned."""
         return self._store.release_submissions(job_ids, str(ProcessIdentity.current()))
 
-    def _settle_each(self, plans: Sequence[Plan], error: Exception) -> dict[str, Exception]:
-        wrong: dict[str, Exception] = {}
-        for plan in plans:
-            try:
-                if not self._settle_doubt(plan, error):
-                    wrong[plan.job_id] = error
-            except SubmissionUncertainError as doubt:
-                wrong[plan.job_id] = doubt
-        return wrong
-
     def reconcile(self) -> list[str]:
         """Settle what killed processes left half submitted. Returns the ids settled."""
+        me = str(ProcessIdentity.current())
         mine: list[Row] = []
         settled: Mapping[str, Submission | None] = {}
         try:
             for row in self._store.unsettled_submissions(self._backend.platform):
                 if owner_is_gone(row):
                     mine.append(row)  # first: an interrupt must not lose one that was taken over
-                    if not self._take_over(row):
+                    if not self._store.claim_submission(row["job_id"], row["owner"], me):
                         mine.pop()
             if mine:
                 settled = self._backend.settle([job_ref(row) for row in mine])
@@ -257,9 +237,10 @@ class Submitter:
 
     def _settle_doubt(self, plan: Plan, error: Exception) -> bool:
         """After an error of unknown meaning: True when the job turned out to be accepted."""
+        reference = JobRef(plan.identity, plan.intent, plan.results_dir)
         try:
-            submission = self._ask(plan)
-        except Exception:  # noqa: BLE001 - whatever it is, the job is not settled
+            submission = self._backend.settle([reference])[plan.job_id]
+        except Exception:  # noqa: BLE001 - not settled, whatever it is: not in the answer, say
             self._store.release_submission(plan.job_id)
             raise SubmissionUncertainError(
                 f"{plan.identity.name} may or may not have been accepted: {error}. It is settled "
@@ -272,13 +253,6 @@ class Submitter:
             return False
         self._record(plan.job_id, submission)
         return True
-
-    def _ask(self, plan: Plan) -> Submission | None:
-        reference = JobRef(plan.identity, plan.intent, plan.results_dir)
-        settled = self._backend.settle([reference])
-        if plan.job_id not in settled:
-            raise BackendUnreachableError(f"{plan.platform} cannot say what became of the job")
-        return settled[plan.job_id]
 
     def _record(self, job_id: str, submission: Submission | None) -> Row | None:
         """Write down what became of a submission; the job's row afterwards."""
@@ -300,9 +274,8 @@ class Submitter:
         )
         if row is not None and unwanted:
             native = json.dumps(dict(submission.native))
-            with contextlib.suppress(
-                BackendUnreachableError
-            ):  # `cancel` says so when it is asked again
+            # `cancel` says so when it is asked again.
+            with contextlib.suppress(BackendUnreachableError):
                 self._backend.cancel(job_ref({**row, "native": native}))
         return row
 
@@ -323,10 +296,6 @@ class Submitter:
             self._store.reject_submissions(
                 job_ids, message=INTERRUPTED, failure=failure, status="Canceled"
             )
-
-    def _take_over(self, row: Mapping[str, Any]) -> bool:
-        me = str(ProcessIdentity.current())
-        return self._store.claim_submission(row["job_id"], row["owner"], me)
 
     def _new_job(self, plan: Plan) -> NewJob:
         request = plan.request
