@@ -15,13 +15,13 @@ from tao_sdk.result_record import ResultRecord, record_name
 
 
 def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
-    """What the job itself left beside its results; [] when they are in no bucket."""
+    """The records that the job left beside its results; [] when they are in no bucket."""
     storage = storage_for(job.results_dir)
     if storage is None:
         return []
     found = []
     for rank in range(ranks):
-        with _asking():
+        with _errors_as_unreachable():
             data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
         record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         if record is not None:
@@ -32,12 +32,12 @@ def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
 def remove_from_bucket(job: JobRef) -> None:
     """Remove the folder of the job's results, if it is in a bucket."""
     if storage := storage_for(job.results_dir):
-        with _asking():
+        with _errors_as_unreachable():
             storage.remove_folder(job.results_dir)
 
 
 @contextmanager
-def _asking() -> Iterator[None]:
+def _errors_as_unreachable() -> Iterator[None]:
     """A bucket that cannot be asked is a platform that cannot be asked."""
     try:
         yield

@@ -45,7 +45,7 @@ def redacted(raw: RawEvidence, known: Iterable[Secret] = ()) -> Evidence:
 def ask_each(
     jobs: Iterable[JobRef], ask: Callable[[JobRef], RawEvidence]
 ) -> dict[str, RawEvidence]:
-    """The evidence of jobs about which a platform is asked one by one, less the unreachable."""
+    """The evidence of jobs that are asked about one by one; unreachable ones are left out."""
     found = {}
     for job in jobs:
         try:

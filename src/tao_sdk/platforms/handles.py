@@ -1,4 +1,4 @@
-"""Stored rows as what callers of an SDK are handed: jobs and statuses."""
+"""Stored rows as the jobs and statuses that an SDK returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def job_of(row: Row) -> Job:
 
 
 def status_of(job_id: str, row: Row | None, platform: str) -> JobStatus:
-    """What an SDK of `platform` says about a job, be it unknown or another platform's."""
+    """A job's status for an SDK of `platform`; it may be unknown, or another platform's."""
     if row is None:
         return JobStatus(job_id, JobState.UNKNOWN.value, "Job not found")
     if row["backend_type"] != platform:
@@ -44,7 +44,7 @@ def status_of(job_id: str, row: Row | None, platform: str) -> JobStatus:
 
 
 def still_open(statuses: Mapping[str, JobStatus], seconds: float) -> str:
-    """What to say after waiting in vain: which jobs go on, and what they are at."""
+    """The message of a wait that timed out: which jobs go on, and their states."""
     waiting = [status for status in statuses.values() if not status.terminal]
     named = "; ".join(
         f"{status.job_id} is {status.status}" + (f" ({status.message})" if status.message else "")

@@ -1,10 +1,10 @@
-"""From what a platform says to what we write down: pure decisions.
+"""From an observation to the update of the stored job: pure decisions.
 
 The rules that make a status trustworthy live here and nowhere else:
 
 * a terminal state is final;
 * a poll that failed changes nothing but the message;
-* a job that its reachable platform denies knowing is settled by the record it left, and only
+* a job that its reachable platform does not know is settled by the record it left, and only
   after a grace period by the absence of one;
 * a job that failed because we stopped it was cancelled; one that had ended before was not.
 """
@@ -62,14 +62,14 @@ def update_for_missing(
     nodes: int,
     now: datetime,
     grace: timedelta,
-    told: str = "",
+    reason: str = "",
 ) -> StatusUpdate:
-    """A job of `nodes` ranks that the reachable platform denies knowing; what it says to that."""
+    """A job of `nodes` ranks that the reachable platform does not know; `reason` may say why."""
     failed = first_failure(records)
     if failed is not None:
-        return _settled(row, JobState.ERROR, failed, f"ended with exit code {failed.exit_code}")
+        return _by_record(row, JobState.ERROR, failed, f"ended with exit code {failed.exit_code}")
     if len(records) >= nodes:
-        return _settled(row, JobState.COMPLETE, records[0], "completed")
+        return _by_record(row, JobState.COMPLETE, records[0], "completed")
     since = row["missing_since"]
     if not since:
         return StatusUpdate(
@@ -83,9 +83,10 @@ def update_for_missing(
         )
     if now - parse_time(since) < grace:
         return StatusUpdate(job_id=row["job_id"], poll_error="")
-    state = JobState.CANCELED if row["cancel_requested_at"] else JobState.ERROR
-    canceled = state is JobState.CANCELED
-    message = "cancelled; the platform no longer knows this job" if canceled else told or VANISHED
+    if row["cancel_requested_at"]:
+        state, message = JobState.CANCELED, "cancelled; the platform no longer knows this job"
+    else:
+        state, message = JobState.ERROR, reason or VANISHED
     return StatusUpdate(
         job_id=row["job_id"], status=state.value, message=message, ended_at=now.isoformat()
     )
@@ -105,7 +106,7 @@ def describe(row: Row) -> JobStatus:
     return JobStatus(row["job_id"], row["status"], message, row["updated_at"])
 
 
-def _settled(row: Row, state: JobState, record: ResultRecord, what: str) -> StatusUpdate:
+def _by_record(row: Row, state: JobState, record: ResultRecord, what: str) -> StatusUpdate:
     state = _canceled_instead_of_error(row, state, record.ended_at)
     return StatusUpdate(
         job_id=row["job_id"],

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
 
 Analysis = Mapping[str, Any]
-# How often a process that wants to act looks whether another one has finished.
+# How often a process that wants to act checks whether another one has finished.
 _BUSY_SECONDS = 0.05
 # A process that acts for longer has lost the lease.
 _LEASE_SECONDS = 120.0
@@ -43,7 +43,7 @@ class _Poll(NamedTuple):
 
     seen: dict[str, Observation]
     analyses: dict[str, Analysis]
-    """Why jobs ended that may be submitted again."""
+    """Of ended jobs that may be submitted again: why they ended."""
     retries: dict[str, retry.Retry]
     """The jobs to be submitted again."""
 
@@ -102,7 +102,7 @@ class Refresher:
             away = Observation(None, unreachable=str(error))
             return _Poll(dict.fromkeys(jobs, away), {}, {})
         for job_id, job in jobs.items():
-            if seen[job_id].unreachable and _left_record_in_bucket(job):
+            if seen[job_id].unreachable and _has_record_in_bucket(job):
                 seen[job_id] = MISSING
         if not isinstance(self._backend, Resubmits):
             return _Poll(seen, {}, {})
@@ -155,9 +155,9 @@ class Refresher:
         }
 
     def _explanations(self, jobs: Sequence[tuple[JobRef, Evidence]]) -> dict[str, Analysis]:
-        """Why these jobs ended, less those that cannot be asked about.
+        """Why these jobs ended; those that cannot be asked about are left out.
 
-        Each comes with what is known anyway, should the platform have no evidence of it.
+        The evidence given with a job counts where the platform has none.
         """
         if not jobs:
             return {}
@@ -195,7 +195,7 @@ class Refresher:
             return self._missing(row, seen.message)
         return update_from_observation(row, seen)
 
-    def _missing(self, row: Row, told: str) -> StatusUpdate:
+    def _missing(self, row: Row, reason: str) -> StatusUpdate:
         try:
             job, nodes = job_ref(row), int(decode(row, "request").get("num_nodes", 1))
             records = self._backend.result_records(job) or records_in_bucket(job, nodes)
@@ -203,8 +203,8 @@ class Refresher:
             return update_for_unreachable(row, str(error))
         grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
         now = datetime.now(timezone.utc)
-        update = update_for_missing(row, records, nodes, now, grace, told)
-        # The platform forgot the job, but may still keep something of it, its credentials say.
+        update = update_for_missing(row, records, nodes, now, grace, reason)
+        # The platform forgot the job, but may still keep something of it: its credentials, say.
         if isinstance(self._backend, Advances) and update.status in TERMINAL_STATES:
             update = update._replace(cleanup_due=True)
         return update
@@ -254,8 +254,8 @@ class Refresher:
                     job_ref(rows[job_id]), one.attempt, one.pause_seconds, why
                 )
             except BackendUnreachableError:
-                continue  # it goes on waiting for its retry
-            except Exception:  # noqa: BLE001 - one job's trouble is no other's
+                continue  # tried again with the next poll
+            except Exception:  # noqa: BLE001 - it must not stop the other jobs
                 _log_exception("submitting %s again failed; repeated later", job_id)
                 continue
             del poll.retries[job_id]
@@ -275,7 +275,7 @@ class Refresher:
             done = self._backend.advance([job_ref(row) for row in due])
         except BackendUnreachableError:
             return {}  # repeated with the next poll
-        except Exception:  # noqa: BLE001 - whatever it is, the states of jobs are still told
+        except Exception:  # noqa: BLE001 - the states of the jobs are reported all the same
             _log_exception("acting on jobs of %s failed; repeated later", self._platform)
             return {}
         cleaned = [
@@ -294,7 +294,7 @@ class Refresher:
         return bool(row["backend_type"] == self._platform and row["phase"] == "submitted")
 
     def _needs_explanation(self, row: Row) -> bool:
-        """It failed, or was cancelled without a request of ours (preempted, say)."""
+        """Whether it failed, or was cancelled without our request (preempted, say)."""
         unasked = row["status"] == JobState.CANCELED.value and not row["cancel_requested_at"]
         return (
             (row["status"] == JobState.ERROR.value or unasked)
@@ -309,12 +309,12 @@ def _log_exception(message: str, *about: str) -> None:
     logging.getLogger(__name__).warning(message, *about, exc_info=True)
 
 
-def _left_record_in_bucket(job: JobRef) -> bool:
-    """Whether a job that cannot be asked about said how it ended where no platform is needed."""
+def _has_record_in_bucket(job: JobRef) -> bool:
+    """Whether a job that cannot be asked about left its record where no platform is needed."""
     try:
         return bool(records_in_bucket(job))
     except BackendUnreachableError:
-        return False  # the platform's reason stands
+        return False
 
 
 def _known_evidence(exit_code: int | None, message: str) -> Evidence:

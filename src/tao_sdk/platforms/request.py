@@ -30,7 +30,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED_ENV = frozenset({"TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_ATTEMPT", "TAO_GROUP_SIGNALS"})
 
 
-MOST = 65_536
+MAX_COUNT = 65_536
 """GPUs or nodes of one job: Slurm numbers no more nodes, and nothing is larger."""
 
 
@@ -181,9 +181,9 @@ def check_node_count(where: str, value: Any) -> int:
 
 
 def _check_attainable(where: str, number: int, what: str) -> int:
-    if number > MOST:
+    if number > MAX_COUNT:
         raise ValidationError(
-            f"{where}: {number} {what} are more than any platform has; at most {MOST}"
+            f"{where}: {number} {what} are more than any platform has; at most {MAX_COUNT}"
         )
     return number
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _FIRST_DELAY = 0.05
-_CLEANUP_PATIENCE = 5.0
+_CLEANUP_WAIT_SECONDS = 5.0
 _Self = TypeVar("_Self", bound="PlatformSDK")
 
 
@@ -280,7 +280,7 @@ class PlatformSDK(ABC):
             self._own_row(job_id)  # an unknown job would never end
         deadline = None if timeout is None else time.monotonic() + timeout
         delay = _FIRST_DELAY
-        with contextlib.closing(backoff_of(self.backend, job_ids)) as pauses:
+        with contextlib.closing(backoff_of(self.backend, job_ids)) as backoff:
             while True:
                 statuses = self.get_statuses(job_ids)
                 for job_id, status in statuses.items():
@@ -293,8 +293,8 @@ class PlatformSDK(ABC):
                     from tao_sdk.platforms.handles import still_open
 
                     raise WaitTimeoutError(still_open(statuses, timeout))
-                chosen = pauses.after(delay) if poll_interval is None else min(delay, poll_interval)
-                pauses.pause(min(chosen, left))
+                pause = backoff.after(delay) if poll_interval is None else min(delay, poll_interval)
+                backoff.pause(min(pause, left))
                 delay *= 1.5
 
     def get_job(self, job_id: str) -> Job | None:
@@ -378,10 +378,7 @@ class PlatformSDK(ABC):
         return self.backend.replicas(job_ref(row))
 
     def check_path(self, remote_path: str) -> bool:
-        """Is there such a path, seen from where jobs run, or such a URI?
-
-        What could not be asked is an error, never False.
-        """
+        """Whether a path exists where jobs run, or a URI. Not being able to ask is an error."""
         if storage := storage_for(remote_path):
             return bool(storage.exists(remote_path))
         return self._browse().check_path(remote_path)
@@ -407,8 +404,8 @@ class PlatformSDK(ABC):
         try:
             self.backend.cancel(job_ref({**row, "cancel_requested_at": asked_at}))
         except BackendUnreachableError:
-            # Not heard: an end that comes by itself must not count as cancelled. A job that is
-            # being submitted is cancelled by its submitter.
+            # The platform did not get the request: an end by itself must not count as cancelled.
+            # A job that is being submitted is cancelled by its submitter.
             if row["phase"] == "submitted" and not row["cancel_requested_at"]:
                 self.store.withdraw_cancel(job_id)
             return False
@@ -455,7 +452,7 @@ class PlatformSDK(ABC):
             rows = self.store.jobs_by_id(list(job_ids))
         rows = self._refresher.refresh(rows, attend=attend)
         if attend and any(row["cleanup_due"] for row in rows.values()):
-            self._refresher.clean_up(_CLEANUP_PATIENCE)  # another process was acting meanwhile
+            self._refresher.clean_up(_CLEANUP_WAIT_SECONDS)  # another process was acting meanwhile
         from tao_sdk.platforms.handles import status_of
 
         return {job_id: status_of(job_id, rows.get(job_id), self.platform) for job_id in job_ids}

@@ -72,7 +72,7 @@ def results_in_bucket(request: JobRequest, env: Mapping[str, str], job_id: str) 
 
 
 def runner_settings(request: JobRequest) -> dict[str, str]:
-    """What this process was told about the runner, for jobs that do not inherit it."""
+    """The runner's settings of this process, for jobs that do not inherit its environment."""
     if not request.payload:
         return {}
     return {name: value for name in _RUNNER_SETTINGS if (value := settings.lookup(name))}

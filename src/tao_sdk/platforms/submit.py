@@ -217,7 +217,11 @@ class Submitter:
             if mine:
                 settled = self._backend.settle([job_ref(row) for row in mine])
             for job_id, submission in settled.items():
-                self._record(job_id, submission)
+                if submission is None:
+                    failure = _explain_no_start(NEVER_SUBMITTED)
+                    self._store.reject_submission(job_id, message=NEVER_SUBMITTED, failure=failure)
+                else:
+                    self._record(job_id, submission)
         finally:
             if mine:
                 _despite_interrupts(lambda: self._release([row["job_id"] for row in mine]))
@@ -254,12 +258,8 @@ class Submitter:
         self._record(plan.job_id, submission)
         return True
 
-    def _record(self, job_id: str, submission: Submission | None) -> Row | None:
-        """Write down what became of a submission; the job's row afterwards."""
-        if submission is None:
-            failure = _explain_no_start(NEVER_SUBMITTED)
-            self._store.reject_submission(job_id, message=NEVER_SUBMITTED, failure=failure)
-            return self._store.get_job(job_id)
+    def _record(self, job_id: str, submission: Submission) -> Row | None:
+        """Write down that the platform has the job; its row afterwards."""
         confirmed = self._store.confirm_submission(
             job_id,
             backend_job_id=submission.backend_job_id,
