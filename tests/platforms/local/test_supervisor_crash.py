@@ -118,13 +118,13 @@ def test_killed_before_it_has_answered(
 FULL_DISK = """
 import errno
 supervisor._FULL_DISK_SECONDS = 0.01
-real, failures = supervisor._write, []
-def write(path, value):
-    if value.get("phase") == "done" and len(failures) < 3:
+real, failures = supervisor.write_private, []
+def write(path, text):
+    if '"phase": "done"' in text and len(failures) < 3:
         failures.append(1)
         raise OSError(errno.ENOSPC, "No space left on device")
-    real(path, value)
-supervisor._write = write
+    real(path, text)
+supervisor.write_private = write
 """
 
 
@@ -139,9 +139,7 @@ def test_a_full_disk_at_the_end_does_not_change_the_outcome(
 def test_a_full_disk_does_not_cost_a_cancelled_job_its_grace(
     sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = FULL_DISK.replace(
-        'value.get("phase") == "done"', 'value.get("message") == "being cancelled"'
-    )
+    full = FULL_DISK.replace('"phase": "done"', '"message": "being cancelled"')
     inject(monkeypatch, full)
     job = sdk.create_job(
         command='trap "echo saved; exit 0" TERM; echo up; while :; do sleep 0.05; done', gpu_count=0

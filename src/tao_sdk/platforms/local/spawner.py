@@ -92,11 +92,6 @@ class Spawner:
             self._process.end()
             self._process = None
 
-    def _after_fork_in_child(self) -> None:
-        # Another thread of the parent may have held it.
-        self._lock = threading.Lock()
-        self._drop()
-
 
 class _Process:
     """One spawner process, of the process that started it."""
@@ -183,7 +178,8 @@ _spawners: weakref.WeakSet[Spawner] = weakref.WeakSet()
 
 def _reset_in_child() -> None:
     for spawner in list(_spawners):
-        spawner._after_fork_in_child()
+        spawner._lock = threading.Lock()  # another thread of the parent may have held it
+        spawner._drop()
 
 
 os.register_at_fork(after_in_child=_reset_in_child)

@@ -305,7 +305,7 @@ class Supervisor:
             phase=phase, message=message, ranks=[rank.to_dict() for rank in self._ranks]
         )
         draft = self._folder.path / "state.draft"
-        _write(draft, self._state)
+        write_private(draft, json.dumps(self._state))
         draft.replace(self._folder.state)
 
 
@@ -330,10 +330,6 @@ def listen_for_signals() -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return wake
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    write_private(path, json.dumps(value))
 
 
 def supervise(orders: Orders, wake: int, answer: Callable[[dict[str, Any]], None]) -> None:
