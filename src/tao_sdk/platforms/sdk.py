@@ -439,7 +439,7 @@ class PlatformSDK(ABC):
 
     def _get_ready(self) -> None:
         """For a submission: the platform prepared, what others left half submitted settled."""
-        self.backend.prepare()  # first: what that starts goes on while the store is opened
+        self.backend.prepare()  # first: what it starts works while the store is opened
         self._reconcile_once()
 
     def _poll(self, job_ids: Sequence[str], *, attend: bool) -> dict[str, JobStatus]:

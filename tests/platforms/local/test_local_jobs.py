@@ -706,6 +706,16 @@ class TestRequests:
 
 
 class TestPaths:
+    def test_results_that_became_a_link_are_not_followed(
+        self, sdk: LocalSDK, tmp_path: Path
+    ) -> None:
+        job = sdk.create_job(command="true", gpu_count=0)
+        assert job.wait(timeout=LONG).status == "Complete"
+        kept = Path(job.results_dir).rename(tmp_path / "elsewhere")
+        Path(job.results_dir).symlink_to(kept)
+        assert not sdk.delete_job_artifacts(job.id)
+        assert (kept / "tao_result.json").exists()
+
     @pytest.mark.seed("000.22")
     def test_files_of_this_machine(self, sdk: LocalSDK, tmp_path: Path) -> None:
         (tmp_path / "data").mkdir()

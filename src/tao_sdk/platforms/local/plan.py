@@ -56,7 +56,11 @@ def plan_argv(
     """A plan that starts exactly these words, for a job below the folder `root`."""
     _check_words(argv)
     refuse_own_choice(request, "CUDA_VISIBLE_DEVICES")
-    _check_process_count(request.num_nodes)
+    if request.num_nodes > MAX_PROCESSES:
+        raise CapacityError(
+            f"num_nodes: {request.num_nodes} nodes asked for; here each is a process of this "
+            f"machine, at most {MAX_PROCESSES}"
+        )
     folder = JobFolder(root / "jobs" / identity.job_id)
     cwd = _check_cwd(request.options.cwd)
     # The lease of the local job in which this process runs, if it has GPUs.
@@ -73,13 +77,12 @@ def plan_argv(
         visible["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the numbers of nvidia-smi are CUDA's, too
     secret = job_credentials(request.env)
     secret.update({name: value.reveal() for name, value in request.env.items()})
-    words = shim_argv(argv)
     orders = Orders(
         job_id=identity.job_id,
         token=identity.token,
         folder=str(folder.path),
         cwd=cwd,
-        argv=words,
+        argv=shim_argv(argv),
         env={**_inherited(), **secret, **visible},
         secret_names=sorted({*secret, *settings.secret_names()}),
         nodes=request.num_nodes,
@@ -179,14 +182,6 @@ def examine(option: str, path: Path, question: Callable[[], bool]) -> bool:
         return question()
     except OSError as error:
         raise ValidationError(f"{option}: cannot inspect {path}: {error.strerror}") from error
-
-
-def _check_process_count(nodes: int) -> None:
-    if nodes > MAX_PROCESSES:
-        raise CapacityError(
-            f"num_nodes: {nodes} nodes asked for; here each is a process of this machine, at most "
-            f"{MAX_PROCESSES}"
-        )
 
 
 def _gpus_for(request: JobRequest, outer: OuterLease | None) -> tuple[list[Gpu], int]:
