@@ -17,7 +17,7 @@ from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
-from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation
+from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation, RetryLimits
 from tao_sdk.platforms.bucket_results import records_in_bucket
 from tao_sdk.platforms.capabilities import Advances, Resubmits
 from tao_sdk.platforms.observation import (
@@ -106,7 +106,12 @@ class Refresher:
                 seen[job_id] = MISSING
         if not isinstance(self._backend, Resubmits):
             return _Poll(seen, {}, {})
-        limits = self._backend.retry_limits
+        return self._judge_ends(jobs, seen, self._backend.retry_limits)
+
+    def _judge_ends(
+        self, jobs: Mapping[str, JobRef], seen: dict[str, Observation], limits: RetryLimits
+    ) -> _Poll:
+        """Tell ends that are final from those that another attempt follows; changes `seen`."""
         ended = {
             job_id: job
             for job_id, job in jobs.items()

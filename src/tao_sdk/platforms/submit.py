@@ -109,7 +109,7 @@ class Submitter:
             started = self._backend.submit_together(plans)
         except Exception as error:  # noqa: BLE001 - settled for each job
             for plan in plans:
-                with contextlib.suppress(SubmissionUncertainError):
+                with contextlib.suppress(Exception):  # its row has the reason
                     self._settle_doubt(plan, error)
             return
         for job_id, submission in started.items():
@@ -233,14 +233,12 @@ class Submitter:
         except (SubmissionRejectedError, CapacityError) as error:
             self._reject(plan.job_id, error)
             raise
-        except Exception as error:
-            if not self._settle_doubt(plan, error):
-                raise
-            return self._store.get_job(plan.job_id)
+        except Exception as error:  # noqa: BLE001 - raised again unless the job was accepted
+            return self._settle_doubt(plan, error)
         return self._record(plan.job_id, submission)
 
-    def _settle_doubt(self, plan: Plan, error: Exception) -> bool:
-        """After an error of unknown meaning: True when the job turned out to be accepted."""
+    def _settle_doubt(self, plan: Plan, error: Exception) -> Row | None:
+        """After an error of unknown meaning: the row, if the job was accepted all the same."""
         reference = JobRef(plan.identity, plan.intent, plan.results_dir)
         try:
             submission = self._backend.settle([reference])[plan.job_id]
@@ -254,9 +252,8 @@ class Submitter:
             ) from error
         if submission is None:
             self._reject(plan.job_id, error)
-            return False
-        self._record(plan.job_id, submission)
-        return True
+            raise error
+        return self._record(plan.job_id, submission)
 
     def _record(self, job_id: str, submission: Submission) -> Row | None:
         """Write down that the platform has the job; its row afterwards."""
