@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tao_sdk"
 DEPENDENCIES = ROOT / "docs" / "explanation" / "dependencies.md"
@@ -58,3 +60,54 @@ def test_sizes_of_hand_written_code_are_roughly_right() -> None:
         if not real / 1.5 <= stated <= real * 1.5:
             wrong.append(f"{', '.join(files)}: {real} lines, the page says {stated}")
     assert wrong == []
+
+
+# -- ARCHITECTURE.md
+
+PLATFORMS = ("local", "docker", "slurm")
+
+
+def section(heading: str) -> str:
+    """The text under a heading of ARCHITECTURE.md, up to the next heading."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    return re.split(r"^#", text.partition(f" {heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def exists(name: str) -> bool:
+    """Whether a file exists; `<name>` stands for one of the platforms."""
+    return any((SOURCE / name.replace("<name>", platform)).is_file() for platform in PLATFORMS)
+
+
+@pytest.mark.parametrize("operation", ["create_job", "wait"])
+def test_each_walk_is_at_most_ten_real_files(operation: str) -> None:
+    cells = [row[0] for row in rows_of(section(f"The walk of `{operation}`"))[2:]]
+    files = [name for cell in cells for name in files_in(cell)]
+    assert 5 <= len(files) <= 10
+    assert len(files) == len(cells), "one file a row"
+    assert [name for name in files if not exists(name)] == []
+
+
+def test_every_role_is_played_by_a_file_of_a_platform() -> None:
+    files = [name for row in rows_of(section("Files of a platform")) for name in files_in(row[0])]
+    assert len(files) > 10, "the table is not read"
+    assert [name for name in files if not exists(f"platforms/<name>/{name}")] == []
+
+
+def test_every_source_file_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    sources = [f"/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.*")]
+    names = {name for name in files_in(text) if name.endswith((".py", ".sh")) and "<" not in name}
+    paths = {name for name in names if not name.startswith(("src/", "tests/"))}
+    assert len(paths) > 50
+    gone = [name for name in paths if not any(path.endswith(f"/{name}") for path in sources)]
+    assert sorted(gone) == []
+
+
+# -- docs/examples
+
+MOST_LINES = 250
+
+
+def test_the_example_platform_stays_small() -> None:
+    example = ROOT / "docs" / "examples" / "shell_platform.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
