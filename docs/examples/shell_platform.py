@@ -1,7 +1,6 @@
 """A whole platform: every job is a detached shell process with a folder of its own.
 
-One node, no GPUs, no supervisor. The job's processes inherit a lock; the kernel drops it with the
-last of them, so neither a crash nor a reused process id can deceive whoever asks.
+One node, no GPUs, no supervisor. A job runs while one of its processes holds the lock they inherit.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms import backend as seam
+from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
@@ -64,11 +64,11 @@ class ShellBackend(seam.Backend):
         if request.gpu_count or request.num_nodes > 1:
             raise UnsupportedError("the shell platform has one node and no GPUs: gpu_count=0")
         folder, results = self.root / "jobs" / identity.job_id, self.root / "results"
-        told = {"TAO_JOB_ID": identity.job_id, "TAO_RESULTS_ROOT": str(results)}
-        told["TAO_GROUP_SIGNALS"] = "1"  # `cancel` signals the whole group
-        secret = {**seal(settings.injected_credentials()), **request.env}
-        env = {**settings.process_environment(), **reveal_all(secret), **told}
-        shown = [f"{name}={value}" for name, value in told.items()]
+        visible = {"TAO_JOB_ID": identity.job_id, "TAO_RESULTS_ROOT": str(results)}
+        visible["TAO_GROUP_SIGNALS"] = "1"  # `cancel` signals the whole group
+        secret = {**seal(job_credentials(request.env)), **request.env}
+        env = {**settings.process_environment(), **reveal_all(secret), **visible}
+        shown = [f"{name}={value}" for name, value in visible.items()]
         shown += [f"{name}={PLACEHOLDER}" for name in sorted(secret)]
         argv = shim_argv(["/bin/sh", "-c", request.shell_command])
         return seam.Plan(
@@ -85,7 +85,7 @@ class ShellBackend(seam.Backend):
             payload=(argv, env, list(secret.values())),
         )
 
-    # -- step 2: start it, and be able to tell what became of a start that nobody finished
+    # -- step 2: start it, and find out what became of an interrupted start
 
     def prepare(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -113,8 +113,8 @@ class ShellBackend(seam.Backend):
         return seam.Submission(plan.identity.name, plan.intent)
 
     def settle(self, jobs: Sequence[seam.JobRef]) -> Mapping[str, seam.Submission | None]:
-        # The submitter is gone: when nobody holds the lock, nothing is on its way any more, and
-        # without a process id nothing ever ran. In this order: a job that ends has left its id.
+        # The submitter is gone: once the lock is free, nothing can start any more, and without a
+        # process id nothing ever ran. The lock comes first: a job that ends has left its id.
         self.transport.calls.record("settle")
         return {
             job.job_id: seam.Submission(job.identity.name, job.native)
@@ -133,7 +133,7 @@ class ShellBackend(seam.Backend):
         folder = _folder(job)
         if not folder.exists():
             return seam.MISSING
-        # The lock first: the shim writes the record before it lets go.
+        # The lock first: the shim writes the record before it releases the lock.
         lives, records = _lives(folder), self.result_records(job)
         if records:
             end = records[0]
@@ -153,7 +153,7 @@ class ShellBackend(seam.Backend):
         return seam.Observation(JobState.ERROR, "its processes were killed and left no record")
 
     def cancel(self, job: seam.JobRef) -> None:
-        # Nobody supervises these jobs, so whoever cancels waits out the grace period.
+        # These jobs have no supervisor, so this process waits out the grace period.
         self.transport.calls.record("cancel")
         folder = _folder(job)
         if not _lives(folder):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tao_sdk.platforms import conformance
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tao_sdk"
 DEPENDENCIES = ROOT / "docs" / "explanation" / "dependencies.md"
@@ -111,3 +113,12 @@ MOST_LINES = 250
 def test_the_example_platform_stays_small() -> None:
     example = ROOT / "docs" / "examples" / "shell_platform.py"
     assert len(example.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+# -- docs/how-to/write-a-platform.md
+
+
+def test_every_class_of_the_conformance_suite_is_explained() -> None:
+    page = (ROOT / "docs" / "how-to" / "write-a-platform.md").read_text(encoding="utf-8")
+    explained = {row[0].strip("`") for row in rows_of(page) if row[0].startswith("`Test")}
+    assert explained == {name for name in conformance.__all__ if name.startswith("Test")}
