@@ -1,7 +1,7 @@
 """The watcher of a store: observes every open job of every platform until none is left.
 
-Exactly one process per store does it at a time, by lock. It is what keeps states, explanations and
-logs current when nobody is attached (`tao-sdk watch`, started by `tao-sdk run`).
+A lock lets exactly one process per store do this at a time. It keeps states, explanations and logs
+current while no other process is attached (`tao-sdk watch`, started by `tao-sdk run`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.registry import get
 from tao_sdk.platforms.sdk import PlatformSDK
 
-# Who asks `is_watched` holds the lock for a moment; that is not a watcher.
+# `is_watched` holds the lock for a moment; that is not a watcher.
 _PROBE_SECONDS = 0.3
 # Where the file system has no locks, a lease of the store stands for the lock. After this time it
 # may be taken over by another machine, which cannot tell whether its owner still runs.
@@ -33,7 +33,7 @@ _LEASE_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Change:
-    """A job was seen in another state than before (or with another message)."""
+    """A job has another state or message than at the poll before."""
 
     job_id: str
     platform: str
@@ -91,15 +91,15 @@ class Watcher:
         """Ask every platform once about its open jobs. Returns how many are still open.
 
         Jobs of a platform that could not be asked count as open, and so do ended ones that are
-        not cleaned up yet; those of a platform that is not installed here can never be watched
-        from here and do not.
+        not cleaned up yet. Jobs of a platform that is not installed here do not count, because they
+        can never be watched from here.
         """
         rows = self._store.active_jobs()
         self._report_ended_elsewhere({row["job_id"] for row in rows})
         by_platform: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             if row["phase"] == "recorded":
-                continue  # of another program; nobody here can ask about it
+                continue  # recorded by another program: no platform here can be asked
             by_platform.setdefault(row["backend_type"], []).append(row)
         for row in self._store.jobs_to_clean():
             by_platform.setdefault(row["backend_type"], [])
@@ -127,7 +127,7 @@ class Watcher:
         return self._sdks[platform]
 
     def _is_due(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> bool:
-        """Whether the platform should be asked now; at once when its open jobs are others."""
+        """Whether to poll the platform now; always true when its open jobs have changed."""
         ids = frozenset(row["job_id"] for row in rows)
         known, backoff = self._backoffs.get(sdk.platform, (None, None))
         if backoff is None or known != ids:
@@ -155,7 +155,7 @@ class Watcher:
         return sum(not status.terminal for status in statuses.values()) + len(to_clean)
 
     def _report_ended_elsewhere(self, still_open: set[str]) -> None:
-        """Whoever was attached to a job may have been the one to see its end."""
+        """Report jobs whose end another, attached process saw first."""
         ended = [job_id for job_id in self._seen if job_id not in still_open]
         rows = self._store.jobs_by_id(ended)
         for job_id in ended:

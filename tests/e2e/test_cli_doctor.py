@@ -276,9 +276,9 @@ def test_instances_that_nobody_uses(cli: Cli, tmp_path: Path) -> None:
     [kept] = _check(cli, "tao-00000002", *state, code=1)
     assert (kept["level"], "keep=True" in kept["text"]) == ("note", True)
     [stuck] = _check(cli, "tao-00000003", *state, code=1)
-    assert (stuck["level"], "nobody wants it (401)" in stuck["text"]) == ("problem", True)
+    assert (stuck["level"], "not needed (401)" in stuck["text"]) == ("problem", True)
     [slow] = _check(cli, "tao-00000004", *state, code=1)
-    assert (slow["level"], "told to delete it" in slow["text"]) == ("note", True)
+    assert (slow["level"], "asked to delete it" in slow["text"]) == ("note", True)
     assert _check(cli, "tao-00000005", *state, code=1) == [], "Brev may take its time"
 
 

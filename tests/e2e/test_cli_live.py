@@ -315,7 +315,7 @@ def test_watch_that_is_stopped_says_so(cli: Cli, sent: signal.Signals, code: int
     process.send_signal(sent)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
-    assert f"{why}; 1 job is open, and nobody watches" in err
+    assert f"{why}; 1 job is open and not watched" in err
 
 
 def test_watch_once_says_what_is_left(cli: Cli) -> None:

@@ -24,7 +24,7 @@ class StoppedError(Exception):
 
 
 def ask(label: str, accept: Callable[[str], _Answer], default: str | None = None) -> _Answer:
-    """What `accept` makes of an answer; what it raises is shown, and the question comes again.
+    """Ask until `accept` returns a value for the answer; its errors are shown.
 
     Without a default an answer must be given; "" is a default that is not shown.
     """
@@ -87,7 +87,7 @@ def heading(title: str, step: str = "") -> None:
 
 
 def entry(position: int, name: str, description: str) -> None:
-    """A line of a numbered list; the description goes on below itself."""
+    """A line of a numbered list; continued lines of the description are indented."""
     begin = f"  {position:>2}  {name:<{_ENTRY}}"
     click.echo(hanging(begin, description), err=True)
 
@@ -109,7 +109,7 @@ def screen_width() -> int:
 
 
 def hanging(begin: str, text: str, indent: int | None = None) -> str:
-    """Text that goes on below itself, or so far from the margin; in one line for a program."""
+    """`begin` and `text` as one paragraph: at a terminal wrapped and indented below itself."""
     if " " not in text.strip() or not sys.stderr.isatty():
         return f"{begin}{text}".rstrip()
     return textwrap.fill(

@@ -155,7 +155,7 @@ def check_command(session: Session, folder: Path | None) -> int:
 
 
 def _wrapped(text: str) -> str:
-    """Fitted to the terminal, between words; what goes on is indented below its entry."""
+    """Wrapped between words to fit the terminal; continued lines are indented below their entry."""
     import shutil
     import textwrap
 

@@ -25,7 +25,7 @@ def complete_job(
     try:
         rows = _newest(context.find_root().params.get("state"))
     except TaoError:
-        return []  # whoever presses the tab key has no use for a message
+        return []  # a message would disturb the line that is being typed
     names = Counter(short_id(str(row["job_id"])) for row in rows)
     items = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Leaving a job that goes on: who keeps watching it, and the way back."""
+"""Detaching from a running job: start its watcher, and print the way back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def have_it_watched(session: Session) -> WatchProcess | None:
-    """A watcher in the background; None when none could be started, which is said."""
+    """Start a watcher in the background; None, with a warning, if that fails."""
     try:
         return start_watcher(session.place)
     except OSError as error:
-        # The job runs already, and goes on without: every later command looks for itself.
+        # The job runs without it, and every later command looks for itself.
         session.out.warn(f"no watcher could be started: {error}")
         return None
 
@@ -33,9 +33,9 @@ def have_it_watched(session: Session) -> WatchProcess | None:
 def attended(
     session: Session, plan: Plan, work: Callable[[], int | None], *, watched: bool
 ) -> int | None:
-    """What `work`, which submits the plan and stays with its job, returns.
+    """Run `work`, which submits the plan and stays with its job; return its exit code.
 
-    Whoever has to leave before the end is told what becomes of the job, and the way back.
+    If it is interrupted, print what becomes of the job, and how to come back.
     """
     try:
         with termination_raises():
@@ -48,7 +48,7 @@ def attended(
         _say_goodbye(session, plan, "terminated", watched=watched)
         return exit_codes.CANCELED
     except click.exceptions.Exit:
-        _say_goodbye(session, plan, "nobody reads the output any more", watched=watched)
+        _say_goodbye(session, plan, "the output is no longer read", watched=watched)
         raise
 
 
@@ -60,7 +60,7 @@ def say_where(session: Session, job: FoundJob) -> None:
 
 
 def report_id(session: Session, job: FoundJob) -> None:
-    """For whoever does not stay: the job's id is the result."""
+    """The result of a command that does not stay with its job: the job's id."""
     if session.out.json:
         session.out.document("job", job_fields(job))
     else:

@@ -24,7 +24,7 @@ from tao_sdk.errors import TaoError
 
 
 class Section(NamedTuple):
-    """What was found in one matter."""
+    """The findings about one subject."""
 
     name: str
     findings: list[Finding]

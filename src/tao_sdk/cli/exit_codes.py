@@ -15,7 +15,7 @@ PROBLEM = 1
 """`doctor`, `bank check` or `preflight` found one, or a check of `launch` failed."""
 USAGE = 2
 MISSING_INPUT = 2
-"""`launch`: something is not known; what, was printed."""
+"""`launch`: input is missing; a message names it."""
 WAIT_TIMEOUT = 124
 SDK_FAILED = 125
 DETACHED = 130

@@ -97,7 +97,7 @@ def _where(job: FoundJob, failure: Mapping[str, Any]) -> str:
 
 
 def _several_nodes(job: FoundJob) -> bool:
-    """With one node, that it was rank 0 says nothing."""
+    """With one node, the rank is left out."""
     return (job.request.get("num_nodes") or 1) > 1
 
 

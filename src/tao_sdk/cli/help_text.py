@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def examples(*pairs: tuple[str, str]) -> str:
-    """The end of a command's help: what to type, and what it does."""
+    """The end of a command's help: examples and what they do."""
     width = max(len(typed) for typed, _ in pairs)
     lines = [f"  {typed:<{width}}  # {what}" for typed, what in pairs]
     # The backspace keeps click from filling the lines up.

@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that a command can say what becomes of its work."""
+"""SIGTERM as an exception, so that a command can report on its unfinished work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JOB on a command line; the help of the group says what may stand for one."""
+"""The JOB argument; the help of the group lists its forms."""
 
 from __future__ import annotations
 

@@ -55,12 +55,12 @@ class FoundJob:
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """What was asked for, maybe abridged; {} for a job that another program recorded."""
+        """The request, maybe abridged; {} for a job that another program recorded."""
         return decode(self.row, "request")
 
     @property
     def whole_request(self) -> Mapping[str, Any]:
-        """What was asked for, with the whole command and every option."""
+        """The request, with the whole command and every option."""
         row = self.place.store.get_job(self.job_id) if "abridged" in self.request else None
         return decode(row or self.row, "request")
 
@@ -148,7 +148,7 @@ def with_whole_requests(jobs: Sequence[FoundJob]) -> list[FoundJob]:
 def refresh(jobs: Sequence[FoundJob], complain: Callable[[str], None]) -> list[FoundJob]:
     """Look once at the open jobs of every platform, changing nothing there.
 
-    Jobs of a platform that is not usable here keep their last known state, and the user is told.
+    Jobs of a platform that is not usable here keep their last known state; a warning says so.
     """
     unsettled = [job for job in jobs if not job.terminal or _unexplained(job)]
     for group in by_platform(unsettled):

@@ -88,7 +88,7 @@ def command(
 def _complete(
     session: Session, given: dict[str, Any], *, asks: bool, yes: bool
 ) -> LaunchPlan | None:
-    """The plan, with answers where somebody can be asked; None when they could not be given."""
+    """The plan, completed by questions if the user can be asked; None if answers are missing."""
     if given["model"] is None:
         if not asks:
             raise click.UsageError("say which MODEL; these are known: tao-sdk bank list")
@@ -108,8 +108,8 @@ def _say_what_is_missing(session: Session, gate: Gate) -> int:
         flags = [flag for question in gate.questions for flag in question.answer_with]
         session.out.say(f"\nAnswer with: {', '.join(flags)}")
     if gate.plan.facts.no_way_there:
-        # Before somebody goes to the trouble of answering the rest.
-        session.out.warn(f"in vain for now: {gate.plan.facts.no_way_there}")
+        # Said before the user answers the rest.
+        session.out.warn(f"cannot be launched yet: {gate.plan.facts.no_way_there}")
     return exit_codes.MISSING_INPUT
 
 
@@ -121,7 +121,7 @@ def _say_what_is_wrong(session: Session, gate: Gate) -> int:
 
 
 def _say_how_to_go_on(session: Session, plan: LaunchPlan) -> None:
-    """Nobody wants to answer everything again."""
+    """Print the command that keeps the answers given so far."""
     session.out.say(f"To go on from here:\n  {command_line(session, plan)}")
 
 

@@ -205,7 +205,7 @@ def with_options(session: Session, plan: LaunchPlan, texts: Sequence[str]) -> La
 
 
 def read_options(session: Session, platform: str, texts: Sequence[str]) -> dict[str, Any]:
-    """What `--option KEY=VALUE` says to a platform, which checks it."""
+    """The keywords given as `--option KEY=VALUE`; the platform checks them."""
     platform = registry.canonical(platform)
     known = {one.name: one for one in (*COMMON_OPTIONS, *session.place.sdk(platform).options)}
     keywords: dict[str, Any] = {}
@@ -219,7 +219,7 @@ def read_options(session: Session, platform: str, texts: Sequence[str]) -> dict[
 
 
 def command_line(session: Session, plan: LaunchPlan) -> str:
-    """The command that stands for a plan: what to type to go on from here."""
+    """The command line that continues from this plan."""
     words = ["tao-sdk", *session.place.options, "launch", plan.model, plan.action, *_words(plan)]
     return shlex.join(words)
 

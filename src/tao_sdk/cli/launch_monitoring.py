@@ -17,12 +17,12 @@ from tao_sdk.launch import reports, status_command
 
 
 def introduce(session: Session, job: FoundJob, watcher: WatchProcess | None) -> None:
-    """The job's id, its places, and the command that tells about it from any shell."""
+    """The job's id, its places, and the command that shows its state from any shell."""
     out = session.out
     say_where(session, job)
     if watcher is not None:
-        who = "a watcher that was there already" if watcher.process is None else "a new one"
-        out.say(f"watcher  {who}; log: {watcher.log}")
+        which = "one that runs already" if watcher.process is None else "a new one"
+        out.say(f"watcher  {which}; log: {watcher.log}")
     back = status_command(job.job_id, session.place.state_file)
     out.say(f"status   {back}")
     if out.json:

@@ -214,7 +214,7 @@ def _keywords(given: LaunchArguments, platform_options: Iterable[Option]) -> dic
 def add_options(
     keywords: dict[str, Any], texts: Iterable[str], known: Mapping[str, Option]
 ) -> None:
-    """Add what `--option KEY=VALUE` says to the keywords of a job."""
+    """Add the values of `--option KEY=VALUE` to the keywords of a job."""
     for name, value in read_pairs(texts, "--option").items():
         if name in keywords:
             raise click.BadParameter(f"{name} is given twice", param_hint="--option")
@@ -264,7 +264,7 @@ def read_environment(
     values: dict[str, str] = {}
     for path in env_files:
         if path.stat().st_mode & stat.S_IROTH:
-            session.out.warn(f"warning: everybody can read {path}; run: chmod 600 {path}")
+            session.out.warn(f"warning: all users can read {path}; run: chmod 600 {path}")
         lines = path.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):
             if line.strip() and not line.lstrip().startswith("#"):

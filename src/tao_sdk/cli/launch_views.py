@@ -14,7 +14,7 @@ _LABEL_WIDTH = 12
 
 
 def show_review(out: Output, plan: LaunchPlan, warnings: Iterable[str]) -> None:
-    """The launch at a glance, with what the platform's plan warns of."""
+    """The launch at a glance, with the warnings of the platform's plan."""
     out.say(f"\n{styled('Launch review', bold=True)}")
     for label, value in (*review_facts(plan), *(("note", text) for text in warnings)):
         begin = f"  {label:<{_LABEL_WIDTH}}"
@@ -32,7 +32,7 @@ def show_closed_gate(out: Output, gate: Gate) -> None:
 
 
 def gate_document(gate: Gate) -> dict[str, Any]:
-    """The gate for programs: what holds, what is missing, what was found."""
+    """The gate for programs: its conditions, missing input, findings."""
     plan = gate.plan
     return {
         "open": gate.is_open,

@@ -202,7 +202,7 @@ class Wizard:
         tell("Nothing was created. Set them in your shell, and go on where you are:")
         for item in question.items:
             tell(f"  {_setting(str(item['name']))}")
-        # As it is, whatever the width: it is there to be copied.
+        # Not wrapped, because it is there to be copied.
         click.echo(f"  {command_line(self._session, self._plan)}", err=True)
 
     def _credentials_are_there(self) -> None:

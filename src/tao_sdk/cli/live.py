@@ -93,7 +93,7 @@ def _watch_on_screen(session: Session, listing: Listing, pause: float) -> NoRetu
                 time.sleep(pause)
                 view = looker.look()
     finally:
-        # What was seen last stays on the terminal.
+        # The last view stays on the terminal.
         if view.jobs:
             show_table(session.out, view.jobs)
 
@@ -137,7 +137,7 @@ def _watch_in_lines(session: Session, listing: Listing, pause: float) -> NoRetur
     view = looker.look()
     if session.out.json:
         session.out.document("jobs", {**job_list(view.jobs, view.progress), "more": view.more})
-        list(changes.since_last(view))  # told just now
+        list(changes.since_last(view))  # printed just now
     while True:
         for job, before in changes.since_last(view):
             _report(session, job, before, view.progress.get(job.job_id))
@@ -149,7 +149,7 @@ def _watch_in_lines(session: Session, listing: Listing, pause: float) -> NoRetur
 
 
 class _Changes:
-    """What is new in a view, compared with those before."""
+    """The news in a view, compared with those before."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, object]] = {}

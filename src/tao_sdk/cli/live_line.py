@@ -16,7 +16,7 @@ _KEPT_FREE = 3
 
 
 class LiveLine:
-    """Shows what `text` says for a width, asked again every so often, until the block ends."""
+    """Shows `text(width)`, refreshed at intervals, until the block ends."""
 
     def __init__(self, out: Output, text: Callable[[int], str], seconds: float) -> None:
         from tao_sdk.cli.consoles import console
@@ -44,7 +44,7 @@ class LiveLine:
             self._ended.set()
             if self._drawn:
                 self._out.draw(_ERASE)
-        # It may be waiting for a platform; whatever it learns then is not shown any more.
+        # It may be waiting for a platform; its answer is not shown any more.
         self._thread.join(_PATIENCE)
 
     def print_above(self, line: str) -> None:

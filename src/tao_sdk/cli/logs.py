@@ -95,7 +95,7 @@ def _checked(rank: int, job: FoundJob) -> int | None:
 
 
 def _lines_of(rank: int, lines: Iterable[str]) -> Iterator[str]:
-    """What one node wrote, without the label that tells it from the others."""
+    """What one node wrote, without the node's label."""
     label = f"[rank {rank}] "
     return (line.removeprefix(label) for line in lines if line.startswith(label))
 
@@ -116,7 +116,7 @@ def _how_far(job: FoundJob) -> Callable[[int], str]:
         try:
             progress = feed.update(now)
         except (TaoError, OSError):
-            progress = feed.progress  # whoever follows the log notices an outage, too
+            progress = feed.progress  # an outage also shows in the log that is followed
         far = progress_text(progress, bar=width >= _ROOM_FOR_A_BAR) if progress else ""
         return one_line(f"{state(now)}  {far or now.message}")
 

@@ -97,7 +97,7 @@ def _options(context: click.Context, known: Collection[str]) -> Iterator[str]:
 
 
 def _environment() -> Iterator[str]:
-    """What the client reads; what a job finds in its environment is another matter."""
+    """The variables that the client reads, without those that it sets for jobs."""
     for setting in settings.SETTINGS.values():
         if not setting.injected or setting.secret:
             default = f" (default: {setting.default})" if setting.default else ""

@@ -34,7 +34,7 @@ class Output:
 
     @property
     def can_draw(self) -> bool:
-        """Whether what is on the terminal can be drawn over."""
+        """Whether the terminal can be redrawn."""
         return self.on_terminal and settings.process_environment().get("TERM") != "dumb"
 
     def line(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Output:
         self.line(json.dumps({"schema": SCHEMA, "kind": kind, **fields}))
 
     def flush(self) -> None:
-        """Hand over what was written: a reader is waiting for it."""
+        """Flush, because a reader is waiting."""
         _write(sys.stdout, "", flush=True)
 
     def draw(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Output:
         self.say(f"note: {text}")
 
     def warn(self, text: str) -> None:
-        """Something that may be wrong; always said."""
+        """Print a warning; --quiet does not hide it."""
         _write(sys.stderr, f"tao-sdk: {text}\n")
 
     def error(self, name: str, message: str, exit_code: int) -> None:

@@ -1,4 +1,4 @@
-"""Parameters of our own: functions from a word to its value, and what is wrong with it."""
+"""Our own parameter types: functions from a word to its value, or to a complaint."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def bank_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Within the block, what was asked for and cannot be is a wrong command line.
+    """Within the block, an impossible request is an error of the command line.
 
-    A file of the bank that is wrong is not: nobody can type something else instead.
+    A wrong file of the bank is not: another command line would not help.
     """
     from tao_sdk.skills.errors import MetadataError, MissingNameError
 

@@ -23,7 +23,7 @@ _CAPABILITIES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Platform:
-    """What can be said about a platform without contacting it."""
+    """Facts about a platform that need no contact with it."""
 
     name: str
     default: bool

@@ -32,9 +32,9 @@ _SECONDS = 0.5
 def shown_preflight(
     out: Output, request: PreflightRequest, bank: SkillBank, *, is_result: bool
 ) -> PreflightReport:
-    """Run it before somebody's eyes.
+    """Run a preflight and show its findings as they come.
 
-    Where it is the result of the command it goes to stdout; else it is a word to the person.
+    They go to stdout if they are the result of the command, otherwise to stderr.
     """
     write = out.line if is_result else out.say
     stream = sys.stdout if is_result else sys.stderr
@@ -59,7 +59,7 @@ def _for_a_person(
     *,
     is_result: bool,
 ) -> PreflightReport:
-    """Findings scroll past above a line that shows that somebody is at work."""
+    """Findings scroll past above a line that shows progress."""
     from tao_sdk.cli.consoles import console
 
     screen, began = console(stderr=not is_result), time.monotonic()
@@ -104,7 +104,7 @@ def _fitted(line: str, width: int) -> str:
 
 
 def _drawn(screen: Console, check: Check, width: int) -> str:
-    """One finding, fitted to the terminal: what goes on is indented below its beginning."""
+    """One finding, fitted to the terminal; continued lines are indented."""
     from rich.table import Table
     from rich.text import Text
 

@@ -13,7 +13,7 @@ from tao_sdk.errors import TaoError
 from tao_sdk.progress import Progress, ProgressReader
 
 _FIRST_LINES = 1000
-"""Of a log that is there already, only the end is read: it says what there is to know."""
+"""Of an existing log only the end is read, which shows the present progress."""
 _FIRST_STATUS_BYTES = 256 * 1024
 _RANK = re.compile(r"\[rank \d+\] ")
 
@@ -28,7 +28,7 @@ class ProgressFeed:
 
     @property
     def progress(self) -> Progress | None:
-        """What is known; None when that is nothing."""
+        """The progress; None if nothing is known."""
         known = self._reader.progress
         return known if known != Progress() else None
 
@@ -89,5 +89,5 @@ class ProgressFeeds:
 
 
 def _ended(progress: Progress | None) -> Progress | None:
-    """Nothing is left to wait for, whatever the job last hoped."""
+    """The progress without an estimate of the time left."""
     return progress and replace(progress, eta_seconds=None)

@@ -141,7 +141,7 @@ def _bar(plan: PullPlan) -> Iterator[Callable[[int], None]]:
 
 
 def _report(session: Session, outcomes: Iterable[Outcome], *, dry_run: bool) -> _Counts:
-    """Tell of every entry what became of it, as it happens. At a terminal only what went wrong."""
+    """Report each entry as it is done; at a terminal only those that went wrong."""
     out, counts = session.out, _Counts()
     for outcome in outcomes:
         counts.add(outcome)

@@ -64,7 +64,7 @@ def command(
 
 
 def _clean_up(jobs: Sequence[FoundJob]) -> None:
-    """What jobs left on their platforms is found by their records, so it goes first."""
+    """Remove artefacts on the platforms first, because the records are needed to find them."""
     due = [job for job in jobs if job.row["cleanup_due"]]
     for group in by_platform(due):
         group[0].sdk.clean_up()
@@ -107,12 +107,14 @@ def _refuse_parents(jobs: Sequence[FoundJob]) -> None:
 def _confirmed(session: Session, jobs: Sequence[FoundJob], *, keep_results: bool) -> bool:
     if not jobs:
         return True
-    what, whose = ("1 job", "its") if len(jobs) == 1 else (f"{len(jobs)} jobs", "their")
+    what, possessive = ("1 job", "its") if len(jobs) == 1 else (f"{len(jobs)} jobs", "their")
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{what} would be removed, and there is nobody to ask: add --yes")
+        raise click.UsageError(
+            f"{what} would be removed, and there is no terminal for the question: add --yes"
+        )
     for job in jobs:
         session.out.say(f"  {job.job_id}  {job.status}")
-    rest = f"; {whose} results stay" if keep_results else f" and {whose} results"
+    rest = f"; {possessive} results stay" if keep_results else f" and {possessive} results"
     return click.confirm(f"Remove {what}{rest}?", err=True)
 
 

@@ -1,4 +1,4 @@
-"""What a platform says while it submits or delivers, for the person who waits."""
+"""Shows messages of a platform while it submits or delivers."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def live_table(jobs: Sequence[FoundJob], progress: Mapping[str, Progress], width
     for job in jobs:
         far = progress.get(job.job_id)
         cells = _cells(job, now)
-        # At its end what came out is worth more than how far it was.
+        # After its end the outcome matters more than the progress.
         shown = cells["MESSAGE"] if far is None or job.terminal else progress_text(far, bar=wide)
         rows.append({**cells, "PROGRESS": shown})
     return _table(_LIVE if wide else _LIVE_NARROW, rows)

@@ -60,7 +60,7 @@ def explanation(job: FoundJob) -> list[str]:
 
 
 def come_back(job: FoundJob) -> str:
-    """The commands that re-attach to a job which goes on."""
+    """The commands that re-attach to a running job."""
     import shlex
 
     program = shlex.join(["tao-sdk", *job.place.options])

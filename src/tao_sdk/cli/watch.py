@@ -68,7 +68,7 @@ def command(session: Session, detach: bool, once: bool, interval: timedelta) -> 
 
 def _watch(session: Session, watcher: Watcher, seconds: float) -> int:
     store = session.place.store
-    if not is_watched(store.path):  # otherwise `run` says who watches it
+    if not is_watched(store.path):  # otherwise `run` names the other watcher
         _say_what_is_watched(session, f"looking every {seconds:g} s")
     try:
         with termination_raises():
@@ -89,7 +89,7 @@ def _watch(session: Session, watcher: Watcher, seconds: float) -> int:
 
 def _say_goodbye(session: Session, why: str, code: int) -> int:
     left = session.place.store.active_jobs()
-    goes_on = f"; {_jobs(len(left))} open, and nobody watches" if left else "; no job is open"
+    goes_on = f"; {_jobs(len(left))} open and not watched" if left else "; no job is open"
     _say(session, why + goes_on)
     return code
 

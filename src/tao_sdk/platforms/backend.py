@@ -7,11 +7,11 @@ platform works; nothing below it knows about stores, handles or waiting.
 What a backend may assume, and what it must keep:
 
 * `plan` is pure: it looks, it never creates. `submit` runs exactly that plan.
-* `submit` is called once per plan. It may die at any point; `settle` is then asked what became of
-  it and must leave no way for the job to start later when it answers "nothing".
-* `observe` answers for all its jobs in one round trip, and says "I do not know that job"
-  (`Observation.missing`) only when the platform could be asked.
-* "I could not ask" is `BackendUnreachableError`, for everything, always.
+* `submit` is called once per plan, and its process may die at any point. `settle` then finds out
+  what became of the submission. If it answers "nothing", the job must never start later.
+* `observe` answers for all its jobs in one round trip. It reports a job as `MISSING` only if the
+  platform could be asked.
+* Every call raises `BackendUnreachableError` if the platform could not be asked.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Transport(Protocol):
 
 
 class JobIdentity(NamedTuple):
-    """What a job is called before it exists: enough to find it again after a crash."""
+    """The names of a job before it exists: enough to find it again after a crash."""
 
     job_id: str
     token: str
 
     @classmethod
     def new(cls) -> JobIdentity:
-        import uuid  # here, because those who look at jobs need none
+        import uuid  # here, because commands that only look need none
 
         return cls(str(uuid.uuid4()), uuid.uuid4().hex)
 
@@ -82,7 +82,7 @@ class Artefact(NamedTuple):
 class Plan:
     """Exactly what would run. The only thing that `submit` accepts.
 
-    Not a tuple: nothing that walks through values (JSON, say) must come upon the payload.
+    Not a tuple, so that code which walks through values (JSON, say) never reaches the payload.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def artefacts(self) -> tuple[Artefact, ...]:
-        """What the platform gets; written out when somebody wants to see it."""
+        """What the platform gets; rendered on first use."""
         if callable(self._artefacts):
             self._artefacts = self._artefacts()
         return self._artefacts
@@ -161,13 +161,13 @@ class Submission(NamedTuple):
 
 
 class JobRef(NamedTuple):
-    """A job as a backend needs to know it."""
+    """The facts about a job that a backend needs."""
 
     identity: JobIdentity
     native: Mapping[str, Any]
     results_dir: str = ""
     cancel_requested_at: str = ""
-    """When the user asked for its end: tells a cancelled job from a failed one. See also
+    """When the user asked for its end: distinguishes a cancelled job from a failed one. See also
     `observation.caused_by_cancel`.
     """
 
@@ -192,7 +192,7 @@ class Attempt(NamedTuple):
 
 
 class RetryLimits(NamedTuple):
-    """How often, and how patiently, a platform's jobs are submitted again."""
+    """How often a platform's jobs are submitted again, and after which delay."""
 
     budget: int
     """Attempts after the first, for each cause."""
@@ -203,11 +203,11 @@ class RetryLimits(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What the platform says about one job at one moment.
+    """The state of one job at one moment, as the platform reports it.
 
-    `state` None means that the platform was reached and has no such job; a message with it says
-    what may have become of the job, should it turn out to be lost. `unreachable` means
-    that this one job could not be asked about (its machine is another one, say).
+    `state` None means that the platform was reached and has no such job; its message then says
+    what may have become of the job, in case it is lost. `unreachable` means that the platform could
+    not be asked about this one job (because it is on another machine, say).
     """
 
     state: JobState | None
@@ -217,14 +217,14 @@ class Observation(NamedTuple):
     ended_at: str = ""
     unreachable: str = ""
     cancel_aware: bool = False
-    """The platform itself tells a cancelled job from a failed one."""
+    """The platform itself distinguishes a cancelled job from a failed one."""
     due: bool = False
     """`advance` has something to do for this job, which may have ended."""
     attempts: tuple[Attempt, ...] = ()
     """Its submissions, oldest first, where the platform can resubmit it; empty where it cannot."""
     fault: str = ""
-    """Whose fault the platform says this end was: "infra", "preempted" or "program"; empty when
-    only the explanation can tell.
+    """The cause of this end according to the platform: "infra", "preempted" or "program"; empty if
+    only the explanation shows it.
     """
     node: str = ""
     """The node to blame, when the platform names exactly one."""
@@ -247,7 +247,7 @@ class LogChunk(NamedTuple):
     more: bool
     """True when another read would return lines at once."""
     cursor: str
-    """The position behind them, also when there are none."""
+    """The position behind these lines, also when there are none."""
 
 
 class LogReader(Protocol):
@@ -258,14 +258,14 @@ class LogReader(Protocol):
     def __next__(self) -> LogChunk: ...
 
     def close(self) -> None:
-        """End it, from any thread: one that waits for a chunk comes back. Harmless to repeat."""
+        """End reading, from any thread; a blocked `next` returns. Harmless to repeat."""
 
 
 class LogSource(Protocol):
-    """One stream of a job's log: what a rank, a container or a whole job writes.
+    """One stream of a job's log: the output of a rank, a container or a whole job.
 
-    Asks nothing before it is opened. `common.polled_log.PolledLog` is one for platforms that are
-    asked for a log chunk by chunk.
+    The platform is not contacted before `open`. `common.polled_log.PolledLog` is a source for
+    platforms that return a log chunk by chunk.
     """
 
     rank: int
@@ -273,61 +273,61 @@ class LogSource(Protocol):
     """Whether a followed reader ends by itself when the job does."""
 
     def open(self, position: str, *, tail: int | None, follow: bool) -> LogReader:
-        """Read from a position on; from the start, or the last `tail` lines, where it is empty.
+        """Read from a position on. If it is empty, read from the start, or the last `tail` lines.
 
-        A reader that follows waits for what is still written, and holds back a last line without
-        a newline. One that does not follow ends at the end, unfinished line included. With a
-        `tail`, the first chunk comes at once, because it may be all that tells the position.
+        A reader that follows waits for further lines, and holds back a last line without a newline.
+        Other readers stop at the end of the log, unfinished line included. With a `tail`, the first
+        chunk comes at once, because the position may be known from it alone.
         """
 
 
 class Backend(ABC):
-    """The primitives that every platform supplies; what only some can do is in capabilities.py."""
+    """The primitives that every platform supplies; optional abilities are in capabilities.py."""
 
     platform: ClassVar[str]
     poll_seconds: ClassVar[float] = 2.0
-    """How often an attached wait asks; a poll is one round trip whatever the number of jobs."""
+    """How often a waiting caller polls; a poll is one round trip for any number of jobs."""
     submit_parallelism: ClassVar[int] = 4
     transport: Transport
 
     @abstractmethod
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
-        """Say exactly what `submit` would do. Looks, never creates."""
+        """Describe exactly what `submit` would do. Looks, never creates."""
 
     def prepare(self) -> None:  # noqa: B027 - most platforms have nothing to prepare
-        """Make what must exist before the first job is written down, so that a missing place is
-        known to be missing and not merely new. Harmless to repeat.
+        """Make what must exist before the first job is written down. A place that is missing later
+        is then known to be lost, not merely new. Harmless to repeat.
         """
 
     def provide(self, plans: Sequence[Plan]) -> None:  # noqa: B027 - most have nothing that takes long
-        """Do what may take long before these plans are submitted: fetch or convert their images.
+        """Do slow work before these plans are submitted: fetch or convert their images.
 
-        Comes before they are written down: a row that waits for an image for half an hour would
-        look like one whose submitter is gone. What cannot be had is said by `submit`.
+        Called before the jobs are written down: a row that waits half an hour for an image would
+        look like an abandoned submission. `submit` reports images that cannot be had.
         """
 
     @abstractmethod
     def submit(self, plan: Plan) -> Submission:
         """Start the job.
 
-        Raises `SubmissionRejectedError` or `CapacityError` when nothing was started for certain;
-        any other exception means doubt, and `settle` is asked.
+        Raises `SubmissionRejectedError` or `CapacityError` if certainly nothing was started. After
+        any other exception the outcome is in doubt, and `settle` is called.
         """
 
     def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
         """Start many jobs in fewer steps. Those left out of the answer are submitted singly.
 
-        An exception means doubt about all of them, and `settle` is asked.
+        After an exception the outcome of all is in doubt, and `settle` is called.
         """
         del plans
         return {}
 
     @abstractmethod
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        """What became of these submissions, whose submitter is gone?
+        """Find out what became of these submissions, whose submitting process is gone.
 
-        None promises that the job has not started and never will. A job that cannot be asked
-        about is left out of the answer.
+        None promises that the job has not started and never will. Jobs that the platform cannot be
+        asked about are left out of the answer.
         """
 
     @abstractmethod
@@ -336,7 +336,7 @@ class Backend(ABC):
 
     @abstractmethod
     def cancel(self, job: JobRef) -> None:
-        """Ask the platform to stop the job. Returns at once; `observe` tells when it has."""
+        """Ask the platform to stop the job. Returns at once; `observe` shows when it has."""
 
     @abstractmethod
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
@@ -346,8 +346,8 @@ class Backend(ABC):
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         """Everything that explains ended jobs, while the platform still knows them. Only looks.
 
-        A job that cannot be asked about is left out of the answer; one of which nothing is known
-        has `Evidence()`. Nothing is redacted here: see `platforms/evidence.py`.
+        Jobs that the platform cannot be asked about are left out of the answer; a job without any
+        evidence has `Evidence()`. Nothing is redacted here: see `platforms/evidence.py`.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""What only some platforms can do: small protocols beside the seam.
+"""Optional abilities of platforms: small protocols beside the seam.
 
-A backend has an ability by having its methods. The code above the seam asks with `isinstance`, and
-does without where a platform lacks it.
+A backend has an ability if it has its methods. The code above the seam checks with `isinstance`,
+and does without abilities that a platform lacks.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Advances(Protocol):
     """A process must act for jobs to go on, or to be cleaned up."""
 
     def advance(self, jobs: Sequence[JobRef]) -> Collection[str]:
-        """Start what waits, save logs and outcomes before the platform forgets, clean up.
+        """Start waiting jobs, save logs and outcomes before the platform forgets, clean up.
 
-        Called by an attending process with the jobs whose last observation was `due`, ended ones
-        included; one process at a time by a lease, which a slow one may outlive. Repeating it is
-        harmless, and what goes wrong with one job stops no other. `observe` shows the result.
+        An attending process calls it with the jobs whose last observation was `due`, ended ones
+        included. A lease admits one process at a time, but a slow process may outlive its lease, so
+        repeating must be harmless. Trouble with one job stops no other. `observe` shows the result.
 
-        Returns the ids of the jobs of which nothing is due any more. It is called again with the
-        others, ended ones included: those whose log could not be saved, or that are elsewhere.
+        Returns the ids of the jobs that need nothing more. It is called again with the others,
+        ended ones included (their log could not be saved, say, or they are elsewhere).
         """
 
 
@@ -41,10 +41,10 @@ class Resubmits(Protocol):
     def retry_limits(self) -> RetryLimits: ...
 
     def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
-        """Submit the job once more, as `attempt` says; what is true about the job then.
+        """Submit the job again as `attempt`; return its state afterwards.
 
-        `why` completes "submitted again as … after". A platform whose attempt of that number
-        exists, or that refuses, says so in the observation.
+        `why` completes "submitted again as … after". If an attempt of that number exists already,
+        or the platform refuses, the observation says so.
         """
 
 
@@ -53,7 +53,7 @@ class ExplainsPending(Protocol):
     """The platform can tell that a pending job will never start."""
 
     def stuck(self, job: JobRef) -> Evidence | None:
-        """Why it will never start; None while it may."""
+        """Why the job will never start; None while it may."""
 
 
 class PollBackoff:
@@ -64,7 +64,7 @@ class PollBackoff:
 
     @property
     def longest(self) -> float:
-        """The longest delay that still shows an end in good time."""
+        """The longest delay that still shows the end of a job soon enough."""
         return self._longest
 
     def after(self, delay: float) -> float:
@@ -80,7 +80,7 @@ class PollBackoff:
         return True
 
     def close(self) -> None:
-        """Release what reports changes."""
+        """Close the source of change reports."""
 
 
 @runtime_checkable
@@ -111,7 +111,7 @@ class ServesResults(Protocol):
     """Only the platform can fetch the results of its jobs."""
 
     def result_source(self, job: JobRef) -> ResultSource | None:
-        """A job's results for fetching; None where this job has none that can be reached."""
+        """A source to fetch a job's results from; None if this job has none that can be reached."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""What programs may rely on, as types: for annotations and `isinstance`."""
+"""Public interfaces as types, for annotations and `isinstance`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Platforms by name: our own, and those that other packages register.
+"""Platforms by name: built-in ones, and those that other packages register.
 
 A package adds a platform with an entry point in the group `tao_sdk.platforms`, whose value is a
-`PlatformSDK` class. Nothing is imported before it is asked for.
+`PlatformSDK` class. No platform is imported before it is requested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GROUP = "tao_sdk.platforms"
 
-# Known without reading installed metadata, which costs more than the rest of a start.
+# Listed here, because reading installed metadata takes longer than the rest of a start.
 _BUILT_IN = {
     "local": "tao_sdk.platforms.local.sdk:LocalSDK",
     "virtualenv": "tao_sdk.platforms.local.virtualenv:VirtualEnvSDK",
@@ -40,7 +40,7 @@ _ALIASES = {
 
 
 def names() -> list[str]:
-    """Every platform that can be asked for."""
+    """The names of all platforms."""
     return sorted({*_BUILT_IN, *_registered()})
 
 
@@ -62,7 +62,7 @@ def get(name: str) -> type[PlatformSDK]:
         found = getattr(importlib.import_module(module_name), attribute)
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "tao_sdk":
-            raise  # a mistake of ours, not a missing package
+            raise  # a bug of this package, not a missing one
         raise PlatformError(
             f"platform {name} needs a package that is not installed ({error.name or error}): "
             f"pip install 'tao-sdk[{name}]'"

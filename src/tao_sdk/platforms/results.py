@@ -12,7 +12,7 @@ from tao_sdk.results import ResultSource, open_results
 def results_of(sdk: PlatformSDK, job_id: str) -> ResultSource:
     """The results of a job of that SDK, to be fetched by `tao_sdk.results`.
 
-    The platform is asked only where their address alone does not lead to them.
+    The platform is asked only if the results cannot be opened by their address.
     """
     row = sdk.store.get_job(job_id)
     if row is None or row["backend_type"] != sdk.platform:

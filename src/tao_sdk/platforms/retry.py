@@ -1,7 +1,7 @@
 """Which ended jobs are submitted again: pure.
 
-Infrastructure failures and preemptions have a budget each. Whatever the program did itself, running
-out of memory included, surfaces at once: the same would happen again.
+Infrastructure failures and preemptions have a budget each. Failures of the program itself, running
+out of memory included, are final at once: they would happen again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Retry(NamedTuple):
 
 
 class Exhausted(NamedTuple):
-    """The end deserves another attempt, and the budget for its cause is used up."""
+    """The end deserves another attempt, but the budget for its cause is used up."""
 
     cause: str
     used: int
@@ -42,7 +42,7 @@ class Exhausted(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What the job's status adds."""
+        """The addition to the job's status."""
         times = "once" if self.used == 1 else f"{self.used} times"
         limit = f"; {self.setting}" if self.setting else ""
         return f"tried again {times} after such ends ({self.cause}{limit})"
@@ -54,14 +54,14 @@ def may_retry(seen: Observation) -> bool:
 
 
 def needs_explanation(seen: Observation) -> bool:
-    """Whether only the log can tell if the job is tried again."""
+    """Whether the log must be read to decide on another attempt."""
     return may_retry(seen) and seen.state is JobState.ERROR and not seen.fault
 
 
 def decide(
     seen: Observation, analysis: Mapping[str, Any] | None, limits: RetryLimits
 ) -> Retry | Exhausted | None:
-    """The attempt that should follow; None when the end is the end.
+    """The attempt that should follow; None when the end is final.
 
     `analysis` explains the end, where `needs_explanation` asked for that.
     """
@@ -94,6 +94,6 @@ def _cause(seen: Observation, analysis: Mapping[str, Any] | None) -> str | None:
 
 
 def _bad_node(seen: Observation, analysis: Mapping[str, Any] | None) -> str:
-    """The node to keep away from, where it is known which of several it was."""
+    """The node to avoid, if the evidence names one."""
     named = str((analysis or {}).get("node") or "")
     return next((node for node in (named, seen.node) if _NODE_NAME.fullmatch(node)), "")

@@ -1,4 +1,4 @@
-"""Jobs whose command carries the runner: wrapped, shown, and given the time to deliver."""
+"""Jobs whose command carries the runner: wrap it, show it in plans, leave time to deliver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_data(
     inputs: Mapping[str, Any] | None,
     outputs: Mapping[str, Any] | Sequence[str] | None,
 ) -> RunnerPayload:
-    """The command, wrapped: `inputs` are brought to their paths first, `outputs` taken away."""
+    """Wrap the command: fetch `inputs` to their paths before it, deliver `outputs` after it."""
     from tao_sdk.script_runner import runner_payload
 
     if isinstance(command, RunnerPayload):
@@ -45,7 +45,7 @@ def with_data(
 
 
 def with_payload(plan: Plan) -> Plan:
-    """The plan with what its runner will do, in words that people can read."""
+    """The plan with a readable description of what its runner will do."""
     payload = plan.request.payload
     if payload is None:
         return plan
@@ -91,7 +91,7 @@ def stop_seconds(*, runner: bool) -> float:
 
 
 def has_runner(request: Mapping[str, Any]) -> bool:
-    """Whether a stored request has a runner. Its command carried it until payloads were stored."""
+    """Whether a stored request has a runner; older stores have it only in the command."""
     return bool(request.get("runner")) or carries_runner(request.get("command", ""))
 
 

@@ -1,4 +1,4 @@
-"""Rented instances that were ordered for jobs of the store, and that nobody uses."""
+"""Rented instances that were ordered for jobs of the store, and are unused."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ def check_instances(place: Place) -> Iterator[Finding]:
 
 
 def _finding(entry: Entry, store: JobStore | None) -> Finding | None:
-    told = f"of job {short_id(entry.job_id)}, {entry.age_hours:.1f} hours old, {entry.cost}"
+    facts = f"of job {short_id(entry.job_id)}, {entry.age_hours:.1f} hours old, {entry.cost}"
     delete = f"brev delete {entry.name}"
     if entry.state == UNWANTED:
-        why = f"nobody wants it ({entry.why}), and it could not be deleted yet"
-        return problem(entry.name, f"{told}; {why}", delete)
+        why = f"it is not needed ({entry.why}), and it could not be deleted yet"
+        return problem(entry.name, f"{facts}; {why}", delete)
     if entry.state == KEPT:
-        return note(entry.name, f"{told}; kept: {entry.why}", f"if you are done with it: {delete}")
+        return note(entry.name, f"{facts}; kept: {entry.why}", f"if you are done with it: {delete}")
     if entry.state == DELETED:
         if entry.state_hours < _DELETED_HOURS:
             return None
-        return note(entry.name, f"{told}; Brev was told to delete it", f"make sure: {delete}")
+        return note(
+            entry.name, f"{facts}; Brev has been asked to delete it", f"make sure: {delete}"
+        )
     row = store.get_job(entry.job_id) if store is not None else None
     if row is not None and row["status"] not in TERMINAL_STATES:
         return None
     why = "its job has ended" if row is not None else "no job of this store uses it"
-    return problem(entry.name, f"{told}; {why}", delete)
+    return problem(entry.name, f"{facts}; {why}", delete)

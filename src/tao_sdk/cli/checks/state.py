@@ -1,4 +1,4 @@
-"""The job store: where it is, whether it can be used, what is in it."""
+"""The job store: its place, whether it is usable, and its content."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _check_jobs(store: JobStore, *, watched: bool) -> Iterator[Finding]:
     if active and not watched:
         yield note(
             "watching",
-            f"nobody watches the open jobs ({len(active)}): their states are brought up to date "
-            "when a command looks",
+            f"no process watches the open jobs ({len(active)}): their states are brought up to "
+            "date when a command looks",
             "tao-sdk watch -d",
         )
     for row in active:

@@ -1,1 +1,1 @@
-"""What several platforms share: small modules that know no platform."""
+"""Small modules that several platforms share; none knows a platform."""

@@ -21,7 +21,7 @@ class Member(NamedTuple):
 
 
 def pack(members: Iterable[Member]) -> bytes:
-    """An archive whose permissions hold whatever the umask where it is unpacked."""
+    """An archive with explicit permissions, which hold under any umask when it is unpacked."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for member in members:

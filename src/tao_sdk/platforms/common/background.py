@@ -1,4 +1,4 @@
-"""Tasks done beside everything else, one after the other."""
+"""A background thread that does tasks one after the other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _Task = TypeVar("_Task")
 
 
 class BackgroundQueue(Generic[_Task]):
-    """A queue with a thread of its own, which lives while there is something to do.
+    """A queue with a thread of its own, which runs while there are tasks.
 
-    `do` handles its own errors. A program that ends waits for the tasks that it has begun.
+    `do` handles its own errors. A program does not exit before its tasks are done.
     """
 
     def __init__(self, name: str, do: Callable[[_Task], None]) -> None:
@@ -38,9 +38,9 @@ class BackgroundQueue(Generic[_Task]):
                 self._tasks.get()
 
     def finish(self) -> None:
-        """Wait until everything is done."""
+        """Wait until all tasks are done."""
         worker = self._worker
-        # The worker itself may be the one that closes a client whose last user is gone.
+        # The worker itself may close a client that has no other user left.
         if worker is not None and worker is not threading.current_thread():
             worker.join()
 

@@ -1,10 +1,10 @@
-"""How a command becomes the words of a program. Pure."""
+"""How a command becomes the arguments of a program. Pure."""
 
 from __future__ import annotations
 
 MAX_ARGUMENT_BYTES = 120_000
-"""The kernel takes at most 128 KiB for one word of a command line."""
-# bash where the image has it, because that is what commands are written for; sh otherwise.
+"""The kernel takes at most 128 KiB for one argument."""
+# bash if the image has it, because commands are written for it; sh otherwise.
 SHELL = (
     'd="${TAO_RESULTS_ROOT:+$TAO_RESULTS_ROOT/$TAO_JOB_ID}"; '
     '[ -z "$d" ] || [ -d "$d" ] || mkdir -p "$d" 2>/dev/null; '
@@ -14,5 +14,5 @@ SHELL_NOTE = "the command runs in /bin/bash -c, or in /bin/sh if the image has n
 
 
 def fits_argument(text: str) -> bool:
-    """Whether a program can be given this text as one word."""
+    """Whether a program accepts this text as one argument."""
     return len(text.encode()) <= MAX_ARGUMENT_BYTES

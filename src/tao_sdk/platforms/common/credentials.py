@@ -1,4 +1,4 @@
-"""The client's credentials, as jobs get them."""
+"""The client's credentials under their names in jobs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def job_credentials(own: Mapping[str, Any]) -> dict[str, str]:
 
 
 def values_in(environment: str) -> list[Secret]:
-    """The values that a staged shell environment (`export NAME=value`) sets, to be hidden."""
+    """The values that a staged shell environment (`export NAME=value`) sets, as secrets."""
     pairs = (word.partition("=") for word in shlex.split(environment))
     return [Secret(value) for _, equals, value in pairs if equals and value]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """What a job asks for: that many GPUs for each of its nodes (-1: all), or exactly these."""
+    """The GPUs that a job requests: a number for each node (-1: all), or exactly these."""
 
     count: int
     ids: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class GpuRequest:
 
     @classmethod
     def of(cls, request: JobRequest) -> GpuRequest:
-        """`gpu_ids` wins over the default count, and must agree with any other one."""
+        """`gpu_ids` wins over the default count, and must agree with any other count."""
         ids, nodes = request.options.gpu_ids, request.num_nodes
         if ids and request.gpu_count not in (1, len(ids) // nodes):
             share = f" for each of {nodes} nodes" if nodes > 1 else ""
@@ -46,7 +46,7 @@ class GpuRequest:
 
 
 def refuse_own_choice(request: JobRequest, *names: str) -> None:
-    """Refuse variables that the platform sets from the GPUs that it gives to the job."""
+    """Refuse variables that the platform itself sets from the GPUs of the job."""
     for name in names:
         if name in request.env:
             raise ValidationError(
@@ -58,8 +58,8 @@ def refuse_own_choice(request: JobRequest, *names: str) -> None:
 def choose_gpus(gpus: Sequence[Gpu], wanted: GpuRequest, host: str) -> tuple[list[Gpu], int]:
     """The GPUs that a job may take, best first, and how many each of its nodes takes.
 
-    GPUs that programs outside our leases use already come last. Raises when the job can never run
-    on this host, whose name is for messages.
+    GPUs in use by programs without a lease come last. Raises when the job can never run on this
+    host; `host` is its name in messages.
     """
     if wanted.ids:
         return _named(gpus, wanted.ids, host), wanted.count

@@ -1,6 +1,6 @@
-"""What a platform keeps of its jobs beside the store: marks, logs, and how they ended.
+"""Files about jobs that a platform keeps beside the store: marks, logs, outcomes.
 
-One folder per store, one in it per job. Files are private, and whole or not there.
+One folder per store, with one folder per job. Files are private, and complete or absent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class JobFiles:
         return self._folder / job_id / name
 
     def mark(self, job_id: str, name: str) -> None:
-        """Keep one bit: an empty file of this name."""
+        """Set one bit: an empty file of this name."""
         self._make(job_id)
         self.path(job_id, name).touch(mode=0o600)
 
@@ -45,7 +45,7 @@ class JobFiles:
         return bool(job_id) and self.path(job_id, name).exists()
 
     def marked(self, job_ids: Iterable[str], name: str) -> set[str]:
-        """Those of many jobs that are marked, by one look: of most jobs nothing is kept."""
+        """The marked ones of many jobs. Lists the folder once, because most jobs have no files."""
         try:
             with os.scandir(self._folder) as entries:
                 kept = {entry.name for entry in entries}
@@ -54,7 +54,7 @@ class JobFiles:
         return {job_id for job_id in kept.intersection(job_ids) if self.is_marked(job_id, name)}
 
     def named(self, job_id: str, suffix: str) -> dict[str, Path]:
-        """The kept files with this suffix, by their name without it."""
+        """The job's files with this suffix, by their name without it."""
         return {path.stem: path for path in sorted((self._folder / job_id).glob(f"*{suffix}"))}
 
     def write(
@@ -64,10 +64,10 @@ class JobFiles:
         pieces: Iterable[bytes],
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Keep a file as it comes; True if it is there then.
+        """Write a file from `pieces`; True if it was kept.
 
-        Several watchers, threads of one process among them, may do so at once: each has a draft
-        of its own, which takes the name if the file is still wanted then.
+        Several processes and threads may write the same file at once: each writes a draft of its
+        own, and renames it if `is_wanted` still holds afterwards.
         """
         self._make(job_id)
         path = self.path(job_id, name)
@@ -86,7 +86,7 @@ class JobFiles:
             draft.unlink(missing_ok=True)
 
     def remove(self, job_id: str) -> None:
-        """Remove everything that is kept of a job."""
+        """Remove all files of a job."""
         if (self._folder / job_id).exists():
             shutil.rmtree(self._folder / job_id)
 
@@ -95,7 +95,7 @@ class JobFiles:
 
 
 class OutcomeFiles(JobFiles, Generic[_Outcome]):
-    """Job files with the log and the outcome of jobs that their platform has forgotten."""
+    """Job files with the log and the outcome, for jobs that their platform has forgotten."""
 
     def __init__(
         self, folder: Path, outcome: type[_Outcome], *, outcome_name: str, log_name: str
@@ -109,15 +109,15 @@ class OutcomeFiles(JobFiles, Generic[_Outcome]):
         return self.path(job_id, self._log_name)
 
     def keep(self, job_id: str, outcome: _Outcome, log: Iterable[bytes]) -> None:
-        """Keep log and outcome, the outcome last: it says that both are whole.
+        """Write log and outcome; the outcome last, because it shows that both are complete.
 
-        The outcome that was kept first stays.
+        An outcome that is already there stays.
         """
         if self.write(job_id, self._log_name, log, lambda: self.outcome(job_id) is None):
             write_private_json(self.path(job_id, self._outcome_name), asdict(outcome))
 
     def outcome(self, job_id: str) -> _Outcome | None:
-        """How the job ended; None where that is not kept."""
+        """How the job ended; None if no outcome was kept."""
         try:
             text = self.path(job_id, self._outcome_name).read_text(encoding="utf-8")
         except FileNotFoundError:

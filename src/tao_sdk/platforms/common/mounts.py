@@ -1,4 +1,4 @@
-"""What is mounted into containers. Pure."""
+"""Mounts of containers. Pure."""
 
 from __future__ import annotations
 

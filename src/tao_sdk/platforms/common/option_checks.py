@@ -1,4 +1,4 @@
-"""How keywords are checked that several platforms have. Pure."""
+"""Checks of keywords that several platforms have. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tao_sdk.platforms.request import check_text
 from tao_sdk.secrets import Secret
 
 _IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
-# What the kernel takes for one variable, with its name.
+# The kernel's limit for one variable, name included.
 _LARGEST_VARIABLE = 131_071
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def check_image(image: str, platform: str) -> None:
-    """Raise for what is not the name of an image."""
+    """Raise if this is not the name of an image."""
     if not image:
         raise ValidationError(f"image: {platform} runs commands in an image; name one")
     if not _IMAGE_NAME.fullmatch(image):
@@ -27,7 +27,7 @@ def check_image(image: str, platform: str) -> None:
 
 
 def check_variables(env: Mapping[str, Secret]) -> None:
-    """Raise for a variable that no program could be given."""
+    """Raise for a variable that exceeds the kernel's limit."""
     for name, value in env.items():
         if len(f"{name}={value.reveal()}".encode()) > _LARGEST_VARIABLE:
             raise ValidationError(

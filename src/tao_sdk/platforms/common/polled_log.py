@@ -1,4 +1,4 @@
-"""A log that its platform hands out chunk by chunk."""
+"""Logs that a platform returns chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class ReadsChunk(Protocol):
-    """Up to about `limit` bytes of log from `cursor` on.
+    """Return about `limit` bytes of log, at most, from `cursor` on.
 
     An empty cursor is the start of the log, or of its last `tail` lines. A last line without a
     newline may still grow: it is returned only with `flush`.
@@ -23,14 +23,14 @@ class ReadsChunk(Protocol):
 
 
 class PolledLog:
-    """The source of a log that is read by asking for one chunk after the other."""
+    """The source of a log that is read with one request for each chunk."""
 
     ends_with_job = False
 
     def __init__(
         self, read: ReadsChunk, *, rank: int = 0, release: Callable[[str], None] | None = None
     ) -> None:
-        """`release` closes what a read that ended at a cursor keeps open for the next one."""
+        """`release` closes what a read up to a cursor left open for the next read."""
         self.rank = rank
         self.read = read
         self.release = release
@@ -40,7 +40,7 @@ class PolledLog:
 
 
 class PolledReader(Iterator[LogChunk]):
-    """Asks for the next chunk; where it follows, after a growing pause."""
+    """Requests chunk after chunk; when following, with a growing delay at the end of the log."""
 
     def __init__(self, log: PolledLog, position: str, *, tail: int | None, follow: bool) -> None:
         self._log = log
@@ -77,7 +77,7 @@ class PolledReader(Iterator[LogChunk]):
 
     def close(self) -> None:
         self._closed.set()
-        # While a thread is reading, closing is left to it.
+        # If a thread is reading, that thread closes.
         if self._log.release is not None and self._reading.acquire(blocking=False):
             try:
                 self._log.release(self._cursor)

@@ -1,4 +1,4 @@
-"""Times as platforms write them (ISO 8601) and as we do. Pure."""
+"""Times in ISO 8601, as platforms write them and as the store has them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def time_text(seconds: float) -> str:
 
 
 def container_time(text: str) -> str:
-    """A time of Docker's as we write it; "" for never (the year 1) or what is no time."""
+    """A time of Docker's in our form; "" for never (the year 1) or for text that is no time."""
     if text.startswith("0001-"):
         return ""
     try:

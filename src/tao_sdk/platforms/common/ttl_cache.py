@@ -1,4 +1,4 @@
-"""Answers that are good for a while."""
+"""A cache whose entries expire."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ _Value = TypeVar("_Value")
 
 
 class TtlCache(Generic[_Value]):
-    """Remembers answers by their question for so many seconds."""
+    """Keeps values by key for a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._kept: dict[str, tuple[float, _Value]] = {}
 
-    def get(self, question: str, ask: Callable[[], _Value]) -> _Value:
-        """The remembered answer, or a new one."""
-        if not self.has(question):
-            self.put(question, ask())
-        return self._kept[question][1]
+    def get(self, key: str, compute: Callable[[], _Value]) -> _Value:
+        """The cached value, or a new one from `compute`."""
+        if not self.has(key):
+            self.put(key, compute())
+        return self._kept[key][1]
 
-    def has(self, question: str) -> bool:
-        kept = self._kept.get(question)
+    def has(self, key: str) -> bool:
+        kept = self._kept.get(key)
         return kept is not None and time.monotonic() - kept[0] <= self._seconds
 
-    def put(self, question: str, answer: _Value) -> None:
-        self._kept[question] = time.monotonic(), answer
+    def put(self, key: str, value: _Value) -> None:
+        self._kept[key] = time.monotonic(), value
 
-    def forget(self, question: str) -> None:
-        self._kept.pop(question, None)
+    def forget(self, key: str) -> None:
+        self._kept.pop(key, None)

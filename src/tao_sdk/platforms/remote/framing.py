@@ -1,9 +1,9 @@
 """Programs for a machine that is reached through a shell, and their answers. Pure.
 
-A program is portable shell (`programs/`). Its variables are assigned before it, quoted; a table or
-an archive may follow it on its input. It answers in sections. Each begins with a line that has a
-random word of this call, so that output of login scripts can be left out; the last one marks the
-answer as complete.
+A program is portable shell (`programs/`). Quoted variables are assigned before it; a table or an
+archive may follow it on its input. It answers in sections. Each begins with a line that contains a
+random word of this call, so that output of login scripts can be left out; the last section marks
+the answer as complete.
 """
 
 from __future__ import annotations

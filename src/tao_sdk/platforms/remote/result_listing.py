@@ -14,7 +14,7 @@ RECORD = r"\0%m\0%s\0%T@\0%p\0%l\0"
 """The fields of an entry after the letter of its type, for `find -printf`."""
 
 _FIELDS = 6
-# find's letters; "x" is ours, for what its reader has no right to.
+# find's letters; "x" is ours, for entries without read permission.
 _KINDS = {b"f": Kind.FILE, b"d": Kind.FOLDER, b"l": Kind.LINK, b"x": Kind.UNREADABLE}
 _PROBLEMS = {
     Kind.UNREADABLE: "Permission denied there",
@@ -23,7 +23,7 @@ _PROBLEMS = {
 
 
 def names_of(paths: Iterable[str]) -> bytes:
-    """Paths of the results for a program's input; none can be taken for an option."""
+    """Paths of the results for a program's input, in a form that is never read as an option."""
     return b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
 
 

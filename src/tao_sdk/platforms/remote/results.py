@@ -1,7 +1,7 @@
 """Results on a machine that is reached through a shell.
 
-Small files come many at a time, as an archive; a large one by itself, and from where an earlier
-pull left off. What came counts only if its file is still the one that was listed.
+Small files are fetched many at a time, as an archive; a large one by itself, from where an earlier
+pull stopped. A fetched file counts only if it is still the listed version over there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tao_sdk.results.sources import Advance, Copies, Entry, Fetched, Kind
 _ATTEMPTS = 3
 _BLOCK = 1024 * 1024
 _BATCH_FILES = 1000
-# A file above comes by itself, if need be in several pulls.
+# A larger file is fetched by itself, if need be in several pulls.
 _LARGE = 32 * _BLOCK
 _LISTING_SECONDS = 900.0
-# How slowly that machine may read while it is waited for.
+# The slowest reading over there that does not count as a timeout.
 _DIGESTED_PER_SECOND = 20 * _BLOCK
 _DIGESTED_AT_ONCE = 100_000 * _BLOCK
 
 
 class ProgramRunner(Protocol):
-    """What runs programs over there."""
+    """Runs programs on the other machine."""
 
     def run(
         self,
@@ -58,7 +58,7 @@ class ProgramRunner(Protocol):
     def stream(
         self, program: str, variables: Mapping[str, str] | None = None, payload: bytes = b""
     ) -> AbstractContextManager[AnswerStream]:
-        """A program's answer, as it comes."""
+        """A program's answer, while it arrives."""
         ...
 
 
@@ -68,7 +68,7 @@ class RemoteResults:
     def __init__(
         self, transport: ProgramRunner, address: str, folder: str, reader: str, machine: str
     ) -> None:
-        """`reader` is who reads there, `machine` what the place is called, for messages."""
+        """`reader` (the account there) and `machine` are names for messages."""
         self._transport = transport
         self._address = address
         self._folder = folder
@@ -89,8 +89,8 @@ class RemoteResults:
     # ------------------------------------------------------------------ looking
 
     def entries(self) -> Iterator[Entry]:
-        told = {"folder": self._folder, "record": RECORD}
-        answer = self._transport.run("results", told, seconds=_LISTING_SECONDS)
+        variables = {"folder": self._folder, "record": RECORD}
+        answer = self._transport.run("results", variables, seconds=_LISTING_SECONDS)
         said = {section.name: section for section in answer}
         self._refuse_no_folder(said)
         found = parse_entries(said["entries"].data)
@@ -117,7 +117,7 @@ class RemoteResults:
             )
 
     def _look(self, paths: Collection[str]) -> dict[str, Entry]:
-        """These files as they are now; without those that are gone."""
+        """The present versions of these files, without those that are gone."""
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         answer = self._run("results_look", {*paths, *above})
         now = {entry.path: entry for entry in parse_entries(answer.data)}
@@ -143,8 +143,8 @@ class RemoteResults:
         return {path_of(name): digest.decode() for digest, _, name in lines}
 
     def _run(self, program: str, paths: Collection[str], seconds: float = 120) -> Section:
-        told = {"folder": self._folder, "record": RECORD}
-        [answer] = self._transport.run(program, told, names_of(paths), seconds=seconds)
+        variables = {"folder": self._folder, "record": RECORD}
+        [answer] = self._transport.run(program, variables, names_of(paths), seconds=seconds)
         return answer
 
     # ------------------------------------------------------------------ fetching
@@ -153,7 +153,7 @@ class RemoteResults:
         self, entries: Sequence[Entry], folder: Path, advance: Advance, *, digests: bool
     ) -> Iterator[Fetched]:
         parts = Parts(folder / "parts", self.address)
-        # Large ones last: they would come between small ones that can come together.
+        # Large files last, so that they do not split batches of small ones.
         ordered = sorted(entries, key=lambda entry: entry.size > _LARGE)
         for batch in batches(ordered, files=_BATCH_FILES, nbytes=_LARGE):
             waiting = batch
@@ -168,7 +168,7 @@ class RemoteResults:
                 yield Fetched(entry, None, problem=changed(entry.path, entry.size))
 
     def _attempt(self, entries: list[Entry], parts: Parts, advance: Advance) -> _Attempt:
-        """Bring files here, and see which of them were the listed ones until the end."""
+        """Fetch files; find out which of them kept the listed version until the end."""
         attempt = _Attempt()
         try:
             complaint = self._bring(entries, parts, advance)
@@ -203,7 +203,7 @@ class RemoteResults:
                 yield Fetched(entry, None, problem=problem)
 
     def _bring(self, entries: list[Entry], parts: Parts, advance: Advance) -> str:
-        """Fetch what is not here yet; what was complained of over there."""
+        """Fetch what is not here yet; return the complaints of the other machine."""
         missing = [entry for entry in entries if not parts.is_whole(entry)]
         advance(sum(entry.size for entry in entries) - sum(entry.size for entry in missing))
         small = [entry for entry in missing if entry.size <= _LARGE]
@@ -224,12 +224,12 @@ class RemoteResults:
     def _bring_large(self, entry: Entry, parts: Parts, advance: Advance) -> str:
         here = parts.size_of(entry)
         advance(here)
-        told = {
+        variables = {
             "folder": self._folder,
             "first": str(here + 1),
             "wanted": str(entry.size - here),
         }
-        with self._transport.stream("results_tail", told, names_of([entry.path])) as answer:
+        with self._transport.stream("results_tail", variables, names_of([entry.path])) as answer:
             answer.next_section()
             with parts.path_of(entry).open("ab") as part:
                 while block := answer.read():
@@ -240,7 +240,7 @@ class RemoteResults:
 
 @dataclass
 class _Attempt:
-    """What became of files that were to be brought."""
+    """What became of files that were to be fetched."""
 
     whole: list[Entry] = field(default_factory=list)
     changed: list[Entry] = field(default_factory=list)
@@ -252,7 +252,7 @@ class _Attempt:
 
 
 class Parts:
-    """Content that has come, by the version that it is of: the next pull can go on with it."""
+    """Fetched content by version, so that the next pull can continue with it."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder
@@ -265,7 +265,7 @@ class Parts:
         return self._folder / name
 
     def size_of(self, entry: Entry) -> int:
-        """How much of it is here."""
+        """How many bytes of it are here."""
         try:
             return self.path_of(entry).stat().st_size
         except FileNotFoundError:
@@ -275,17 +275,17 @@ class Parts:
         return self.size_of(entry) == entry.size and self.path_of(entry).exists()
 
     def drop(self, entry: Entry) -> int:
-        """Forget it; how much of it was here."""
+        """Remove it; return how many bytes of it were here."""
         size = self.size_of(entry)
         self.path_of(entry).unlink(missing_ok=True)
         return size
 
 
 def _unpack(answer: AnswerStream, wanted: Sequence[Entry], parts: Parts, advance: Advance) -> None:
-    """Write the members of an archive to their parts. What does not come is noticed later."""
+    """Write the members of an archive to their parts. Missing members are noticed later."""
     by_name = {f"./{entry.path}": entry for entry in wanted}
     try:
-        # It wants an object with `read`, and nothing else of a file.
+        # tarfile needs only `read` of the file object.
         file = cast("IO[bytes]", answer)
         with tarfile.open(fileobj=file, mode="r|", bufsize=_BLOCK) as archive:
             for member in archive:
@@ -298,11 +298,11 @@ def _unpack(answer: AnswerStream, wanted: Sequence[Entry], parts: Parts, advance
                         part.write(block)
                         advance(len(block))
     except tarfile.TarError:
-        return  # tar was stopped over there, and has said why
+        return  # tar stopped over there; its answer says why
 
 
 def _complaint(answer: AnswerStream) -> str:
-    """What the program over there said at the end of its answer."""
+    """The complaint at the end of the program's answer."""
     text = b""
     while answer.next_section() is not None:
         while block := answer.read():
@@ -326,4 +326,4 @@ def _has(copy: Path, digest: str) -> bool:
         with copy.open("rb") as file:
             return digest_of(file) == digest
     except OSError:
-        return False  # whatever it is, copying meets it again and can report it
+        return False  # copying meets the same error and reports it
