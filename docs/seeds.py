@@ -1,7 +1,7 @@
 """Which test proves which promise of the seed documents.
 
 A test says so itself: with `@pytest.mark.seed("000.2")`, or with a comment `# seed 000.2` directly
-above it where the marker would have to be registered by somebody else (the conformance suite).
+above it in the conformance suite, where the marker is not registered.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tao_sdk.settings import INJECTED_CREDENTIALS, SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Everything the project is to run on: what the registry has of it exists, the rest is planned.
+# All platforms of the project; those that the registry does not have are planned.
 _PLATFORMS = {
     "local": "processes of this machine",
     "virtualenv": "Python scripts in a virtual environment of this machine",
@@ -34,7 +34,7 @@ _PLATFORMS = {
 
 
 def platforms() -> str:
-    """Which platforms there are."""
+    """The platforms of the project."""
     ours = _our_platforms()
     rows = [
         [f"`{name}`", what, f"yes: `{ours[name].__name__}`" if name in ours else "planned"]
@@ -82,13 +82,13 @@ def settings_injected() -> str:
 
 
 def credentials() -> str:
-    """How the client's variables are called inside a job."""
+    """The names of the client's variables inside a job."""
     rows = [[f"`{outside}`", f"`{inside}`"] for outside, inside in INJECTED_CREDENTIALS.items()]
     return _table(["Here", "In the job"], rows)
 
 
 def cli_help() -> str:
-    """What `--help` of each command says."""
+    """The output of `--help` of each command."""
     overview = _help()
     listed = overview.partition("Commands:\n")[2].partition("\n\n")[0]
     names = [line.split()[0] for line in listed.splitlines()]
@@ -98,7 +98,7 @@ def cli_help() -> str:
 
 
 def code(file: str, *names: str) -> str:
-    """The classes and functions of a file that are named, as they stand there."""
+    """The source of the named classes and functions of a file."""
     source = (ROOT / file).read_text(encoding="utf-8")
     found = {
         node.name: node
@@ -118,7 +118,7 @@ def _first_line(node: ast.FunctionDef | ast.ClassDef) -> int:
 
 
 def _documented_names() -> dict[str, str]:
-    """Which API page asks for which docstring."""
+    """The API page of each documented name."""
     found = {}
     for page in sorted((ROOT / "docs" / "reference" / "api").glob("*.md")):
         for path in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
@@ -135,7 +135,7 @@ def _summary(thing: object) -> str:
 
 
 def _our_platforms() -> dict[str, type[PlatformSDK]]:
-    """Those of this package: what else is installed here is nobody else's business."""
+    """The platforms of this package, without others that are installed here."""
     classes = {name: registry.get(name) for name in registry.names()}
     return {name: sdk for name, sdk in classes.items() if sdk.__module__.startswith("tao_sdk.")}
 

@@ -128,7 +128,7 @@ def test_kubernetes_wants_proof_of_a_mount_and_then_trains(pods: KubernetesPlatf
 
     closed = examine(plan)
     assert [condition.id for condition in closed.closed()] == ["datasets"]
-    with pytest.raises(GateClosedError, match="nobody can see from here"):
+    with pytest.raises(GateClosedError, match="cannot be checked from here"):
         launch(plan, state_file=pods.state_file)
     assert not pods.namespace.api.get(pods.namespace.jobs)["items"]
     assert not pods.state_file.exists()

@@ -57,7 +57,7 @@ def not_a_path(request: PreflightRequest, label: str) -> Iterator[Check]:
 
 
 def unsupported_tasks(request: PreflightRequest, *more: str) -> list[Task]:
-    """Findings about URIs that no job of this platform can read, or nobody can look at."""
+    """Findings about URIs that jobs of this platform cannot read, or that cannot be inspected."""
     known = ("", *STAGED_SCHEMES, *IN_PLACE_SCHEMES, *more)
     return [
         Task(f"path:{label}", partial(_unsupported, request, label))
@@ -102,8 +102,8 @@ def _mount_rule(request: PreflightRequest, label: str, platform: str) -> Iterato
     else:
         yield failed(
             name,
-            f"{path} is a mounted path, and nobody can see from here whether {platform} jobs have "
-            "it",
+            f"{path} is a mounted path, and it cannot be checked from here whether {platform} "
+            "jobs have it",
             PROOF,
         )
     yield from unread(request, label, "a mounted path cannot be seen from here")
