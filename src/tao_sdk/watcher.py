@@ -18,10 +18,10 @@ from tao_sdk import file_locks
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
-from tao_sdk.platforms.capabilities import PollBackoff, backoff_of
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.registry import get
 from tao_sdk.platforms.sdk import PlatformSDK
+from tao_sdk.polling import PollSchedule
 
 # `is_watched` holds the lock for a moment; that is not a watcher.
 _PROBE_SECONDS = 0.3
@@ -63,7 +63,7 @@ class Watcher:
         self._poll_seconds = poll_seconds
         self._idle_seconds = idle_seconds
         self._sdks: dict[str, PlatformSDK] = {}
-        self._backoffs: dict[str, tuple[frozenset[str], PollBackoff]] = {}
+        self._schedules: dict[str, PollSchedule] = {}
         self._seen: dict[str, tuple[str, str]] = {}
         self._complained: set[str] = set()
 
@@ -127,15 +127,11 @@ class Watcher:
         return self._sdks[platform]
 
     def _is_due(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> bool:
-        """Whether to poll the platform now; always true when its open jobs have changed."""
-        ids = frozenset(row["job_id"] for row in rows)
-        known, backoff = self._backoffs.get(sdk.platform, (None, None))
-        if backoff is None or known != ids:
-            if backoff is not None:
-                backoff.close()
-            backoff = backoff_of(sdk.backend, sorted(ids))
-            self._backoffs[sdk.platform] = (ids, backoff)
-        return not ids or backoff.is_due()
+        """Whether the platform should be asked now; cleaning up alone keeps no pace."""
+        if sdk.platform not in self._schedules:
+            self._schedules[sdk.platform] = PollSchedule(sdk.backend)
+        ids = [row["job_id"] for row in rows]
+        return not ids or self._schedules[sdk.platform].is_due(ids)
 
     def _look_at(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> int:
         sdk.reconcile()

@@ -17,6 +17,7 @@ from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.platforms.submit import owner_is_gone
+from tao_sdk.polling import PollSchedule
 
 _ABANDONED = (
     "its client ended while submitting it; `tao-sdk wait` or `tao-sdk watch` finds out whether the "
@@ -145,18 +146,53 @@ def with_whole_requests(jobs: Sequence[FoundJob]) -> list[FoundJob]:
     return [replace(job, row=rows.get(job.place, {}).get(job.job_id, job.row)) for job in jobs]
 
 
-def refresh(jobs: Sequence[FoundJob], complain: Callable[[str], None]) -> list[FoundJob]:
+def look_at(jobs: Sequence[FoundJob]) -> str:
+    """Look once at jobs of one platform, changing nothing there; what to complain about, or ""."""
+    try:
+        jobs[0].sdk.look([job.job_id for job in jobs])
+    except TaoError as error:
+        return f"{error} (jobs of {jobs[0].platform} are shown as last known)"
+    return ""
+
+
+def refresh(
+    jobs: Sequence[FoundJob],
+    complain: Callable[[str], None],
+    look: Callable[[Sequence[FoundJob]], str] = look_at,
+) -> list[FoundJob]:
     """Look once at the open jobs of every platform, changing nothing there.
 
     Jobs of a platform that is not usable here keep their last known state; a warning says so.
     """
     unsettled = [job for job in jobs if not job.terminal or _unexplained(job)]
     for group in by_platform(unsettled):
-        try:
-            group[0].sdk.look([job.job_id for job in group])
-        except TaoError as error:
-            complain(f"{error} (jobs of {group[0].platform} are shown as last known)")
+        if complaint := look(group):
+            complain(complaint)
     return reread(jobs)
+
+
+class PacedLook:
+    """Looks at the jobs of one store again and again, at each platform's own pace."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[str, PollSchedule] = {}
+        self._complaints: dict[str, str] = {}
+
+    def __call__(self, jobs: Sequence[FoundJob]) -> str:
+        """Like `look_at`; between two looks, the complaint of the last one."""
+        platform = jobs[0].platform
+        if self._is_due(jobs):
+            self._complaints[platform] = look_at(jobs)
+        return self._complaints[platform]
+
+    def _is_due(self, jobs: Sequence[FoundJob]) -> bool:
+        platform = jobs[0].platform
+        if platform not in self._schedules:
+            try:
+                self._schedules[platform] = PollSchedule(jobs[0].sdk.backend)
+            except TaoError:
+                return True  # the look fails for the same reason, and says so
+        return self._schedules[platform].is_due([job.job_id for job in jobs])
 
 
 def _unexplained(job: FoundJob) -> bool:

@@ -12,7 +12,7 @@ from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import change_fields, job_list
 from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.interruptions import TerminatedError, termination_raises
-from tao_sdk.cli.jobs import FoundJob
+from tao_sdk.cli.jobs import FoundJob, PacedLook
 from tao_sdk.cli.ls import Listing
 from tao_sdk.cli.progress_feed import ProgressFeeds
 from tao_sdk.cli.session import Session
@@ -58,13 +58,14 @@ class _Looker:
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
+        self._look_at = PacedLook()
         self._complaints: list[str] = []
         self._feeds = ProgressFeeds(self._complaints.append)
         self._open: set[str] = set()
 
     def look(self) -> View:
         self._complaints.clear()
-        jobs, more = self._listing.look(self._complaints.append)
+        jobs, more = self._listing.look(self._complaints.append, self._look_at)
         read = [job for job in jobs if not job.terminal or job.job_id in self._open]
         progress = self._feeds.update(read) if self._listing.asks else {}
         self._open = {job.job_id for job in jobs if not job.terminal}

@@ -12,7 +12,7 @@ from tao_sdk.cli import exit_codes
 from tao_sdk.cli.completions import complete_platform
 from tao_sdk.cli.documents import job_list
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.jobs import FoundJob, refresh
+from tao_sdk.cli.jobs import FoundJob, look_at, refresh
 from tao_sdk.cli.parameters import time_span
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.table import show_table
@@ -60,7 +60,7 @@ _SHOWN = 20
     default="2s",
     show_default=True,
     metavar="TIME",
-    help="With --watch: how often to look.",
+    help="With --watch: how often, at most; some platforms are asked more rarely.",
 )
 @json_option
 @pass_session
@@ -109,12 +109,16 @@ class Listing:
     open_first: bool
     """Whether jobs that have not ended come before the others, however old they are."""
 
-    def look(self, complain: Callable[[str], None]) -> tuple[list[FoundJob], bool]:
+    def look(
+        self,
+        complain: Callable[[str], None],
+        look: Callable[[Sequence[FoundJob]], str] = look_at,
+    ) -> tuple[list[FoundJob], bool]:
         """These jobs as they are now, and whether there are older ones."""
         store = self.session.place.store
         if self.asks and self.status:
             # Which jobs are in that state is known only after asking about all open ones.
-            refresh(self._found(store.active_jobs(self.platform)), complain)
+            refresh(self._found(store.active_jobs(self.platform)), complain, look)
         # One more than shown tells whether there are others.
         rows = store.list_jobs(
             status=self.status or None,
@@ -128,7 +132,7 @@ class Listing:
         more = self.limit is not None and len(rows) > self.limit
         jobs = self._found(rows[: self.limit])
         if self.asks and not self.status:
-            jobs = refresh(jobs, complain)
+            jobs = refresh(jobs, complain, look)
         if self.open_first:
             jobs.sort(key=lambda job: job.terminal)
         return jobs, more

@@ -6,11 +6,15 @@ and does without abilities that a platform lacks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tao_sdk.platforms.backend import Attempt, Backend, JobRef, Observation, RetryLimits
+from tao_sdk.platforms.backend import Attempt, JobRef, Observation, RetryLimits
+
+# `BacksOff` is one of the protocols; it stands where the monitor, a layer below, finds it, too.
+from tao_sdk.polling import BacksOff as BacksOff
+from tao_sdk.polling import PollBackoff as PollBackoff
+from tao_sdk.polling import backoff_of as backoff_of
 
 if TYPE_CHECKING:
     from tao_sdk.failures import Evidence
@@ -54,48 +58,6 @@ class ExplainsPending(Protocol):
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why the job will never start; None while it may."""
-
-
-class PollBackoff:
-    """Delay between polls; this default sleeps."""
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-
-    @property
-    def longest(self) -> float:
-        """The longest delay that still shows the end of a job soon enough."""
-        return self._longest
-
-    def after(self, delay: float) -> float:
-        """The next delay: what the caller proposes, up to a limit."""
-        return min(delay, self.longest)
-
-    def pause(self, seconds: float) -> None:
-        """Wait that long, or less if something happens."""
-        time.sleep(seconds)
-
-    def is_due(self) -> bool:
-        """Whether a caller that does other things between polls should poll now."""
-        return True
-
-    def close(self) -> None:
-        """Close the source of change reports."""
-
-
-@runtime_checkable
-class BacksOff(Protocol):
-    """The platform reports changes, or wants to be polled at a pace of its own."""
-
-    def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
-        """How a caller waits between two polls of these jobs. The caller closes it."""
-
-
-def backoff_of(backend: Backend, job_ids: Sequence[str]) -> PollBackoff:
-    """How a caller waits between two polls of these jobs. The caller closes it."""
-    if isinstance(backend, BacksOff):
-        return backend.backoff(job_ids)
-    return PollBackoff(backend.poll_seconds)
 
 
 @runtime_checkable
