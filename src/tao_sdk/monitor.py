@@ -1,15 +1,18 @@
 """One watch loop for any number of jobs, and the hooks it calls.
 
 Each SDK has a loop of its own thread: one round trip asks about all its jobs, and a platform that
-hangs delays no other. What was seen is in the store, so a restarted process loses nothing but its
-hooks.
+hangs delays no other. A platform with a pace of its own (SLURM) is polled at that pace, which
+processes share; logs, and every other platform, are read every `poll_interval` seconds. What was
+seen is in the store, so a restarted process loses nothing but its hooks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,10 +21,13 @@ from tao_sdk.atomic_files import write_private_json
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore, StatusUpdate
 from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
+from tao_sdk.polling import Polled, PollSchedule
 
 _log = logging.getLogger(__name__)
 _EPOCH = re.compile(r"\b[Ee]poch[ :=]*(\d+)(?:\s*/\s*(\d+))?")
 _FIRST_LOOK_LINES = 200
+# How often a loop checks whether a platform with a pace of its own is due; asks it nothing.
+_PACE_CHECK_SECONDS = 1.0
 
 _HOOK_OF_STATE = {
     JobState.COMPLETE.value: "on_complete",
@@ -41,7 +47,7 @@ class LogLines(Iterable[str], Protocol):
 
 
 class WatchableSDK(Protocol):
-    """What the monitor needs of an SDK."""
+    """What the monitor needs of an SDK. One with a `backend` is polled at the pace of that."""
 
     @property
     def platform(self) -> str: ...
@@ -55,7 +61,8 @@ class JobMonitor:
     """Watches jobs and calls `on_complete(job)`, `on_error(job)`, `on_canceled(job)`,
     `on_running(job)` and `on_epoch_milestone(job, epoch, total)`.
 
-    A hook that raises is logged and stops nothing.
+    A hook that raises is logged and stops nothing. `poll_interval` is for platforms without a pace
+    of their own, and for reading logs.
     """
 
     TERMINAL_STATUSES = TERMINAL_STATES
@@ -162,14 +169,22 @@ class _Watched:
 class _PlatformLoop:
     """The thread that watches all jobs of one SDK."""
 
-    def __init__(self, monitor: JobMonitor, sdk: WatchableSDK) -> None:
+    def __init__(
+        self,
+        monitor: JobMonitor,
+        sdk: WatchableSDK,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._monitor = monitor
         self._sdk = sdk
+        self._clock = clock
         self._lock = threading.Lock()
         self._jobs: dict[str, _Watched] = {}
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
+        self._schedule: PollSchedule | None = None
+        self._read_logs_at = 0.0
 
     def add(self, watched: _Watched) -> None:
         with self._lock:
@@ -194,18 +209,43 @@ class _PlatformLoop:
             self._thread.join(seconds)
 
     def _run(self) -> None:
-        while True:
-            self._wake.clear()  # before looking: whatever changes afterwards wakes us again
-            if self._stopped:
-                return
-            with self._lock:
-                jobs = list(self._jobs.values())
-            if jobs:
-                try:
-                    self._poll(jobs)
-                except Exception:  # noqa: BLE001 - one bad poll must not end the watch
-                    _log.exception("watching jobs on %s failed; trying again", self._sdk.platform)
-            self._wake.wait(self._monitor.poll_interval if jobs else None)
+        with contextlib.closing(self):
+            while True:
+                self._wake.clear()  # before looking: whatever changes afterwards wakes us again
+                if self._stopped:
+                    return
+                self._wake.wait(self.look())
+
+    def look(self) -> float | None:
+        """Poll the jobs if that is due; the pause until the next look, None without jobs."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        if not jobs:
+            return None
+        interval = self._monitor.poll_interval
+        try:
+            if self._is_due(jobs):
+                self._read_logs_at = self._clock() + interval
+                self._poll(jobs)
+            elif self._clock() >= self._read_logs_at:
+                self._read_logs_at = self._clock() + interval
+                self._read_logs(jobs)
+        except Exception:  # noqa: BLE001 - one bad poll must not end the watch
+            _log.exception("watching jobs on %s failed; trying again", self._sdk.platform)
+        own_pace = self._schedule is not None and self._schedule.has_own_pace
+        return min(interval, _PACE_CHECK_SECONDS) if own_pace else interval
+
+    def _is_due(self, jobs: Sequence[_Watched]) -> bool:
+        if self._schedule is None:
+            backend: Polled | None = getattr(self._sdk, "backend", None)
+            if backend is None:
+                return True
+            self._schedule = PollSchedule(backend)
+        return self._schedule.is_due([watched.job.id for watched in jobs])
+
+    def close(self) -> None:
+        if self._schedule is not None:
+            self._schedule.close()
 
     def _poll(self, jobs: Sequence[_Watched]) -> None:
         statuses = self._sdk.get_statuses([watched.job.id for watched in jobs])
@@ -223,6 +263,12 @@ class _PlatformLoop:
             watched.call(_HOOK_OF_STATE.get(status.status, ""))
         if changed:
             self._monitor._write_state_file()
+
+    def _read_logs(self, jobs: Sequence[_Watched]) -> None:
+        """Between two polls. A log that shows its job's end makes the next poll due."""
+        for watched in jobs:
+            if watched.status == JobState.RUNNING.value:
+                self._report_epochs(watched)
 
     def _report_epochs(self, watched: _Watched) -> None:
         first_look = None if watched.cursor or watched.from_start else _FIRST_LOOK_LINES

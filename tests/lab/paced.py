@@ -6,6 +6,7 @@ Time passes only where the test lets it, and polls are counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tao_sdk.job_store import JobStore, NewJob
@@ -16,6 +17,7 @@ from tao_sdk.platforms.backend import (
     JobIdentity,
     JobRef,
     LogChunk,
+    LogLine,
     LogSource,
     Observation,
     Plan,
@@ -58,6 +60,9 @@ class Cluster:
         """When each job ends; one that is not named here goes on."""
         self.asked: list[float] = []
         """When the cluster itself was asked."""
+        self.log: list[str] = []
+        """What every job has written."""
+        self.log_shows_ends = False
         self.shared = SharedQueue(Login("ada", ("login1",)), lambda: folder, clock)
 
     def state_of(self, job_id: str, at: float) -> JobState:
@@ -74,6 +79,8 @@ class PacedBackend(Backend):
         self.transport = Wire()
         self.cluster = cluster
         self.states: dict[str, JobState] = {}
+        self.exits: dict[str, JobState] = {}
+        """What the logs showed."""
         self.accepted = AcceptedAge()
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
@@ -93,14 +100,24 @@ class PacedBackend(Backend):
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         clock = self.cluster.clock
         return SlurmBackoff(
-            lambda: [self.states.get(job_id) for job_id in job_ids],
+            lambda: [(self.states.get(name), self.exits.get(name)) for name in job_ids],
             self.accepted,
             clock.sleep,
             clock,
         )
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
-        return [PolledLog(lambda **_: LogChunk((), more=False, cursor="0"))]
+        return [PolledLog(partial(self._read_log, job.job_id))]
+
+    def _read_log(
+        self, job_id: str, *, cursor: str, tail: int | None, limit: int, flush: bool
+    ) -> LogChunk:
+        cluster = self.cluster
+        if cluster.log_shows_ends:
+            self.exits[job_id] = cluster.state_of(job_id, cluster.clock.now)
+        log, start = cluster.log, int(cursor or 0)
+        lines = tuple(LogLine(log[n], str(n + 1)) for n in range(start, len(log)))
+        return LogChunk(lines, more=False, cursor=str(len(log)))
 
     # -- not called by what polls
 

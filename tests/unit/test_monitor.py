@@ -6,11 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lab.paced import Cluster, FakeClock, PacedSDK, add_jobs
 from tao_sdk import Job, JobMonitor, JobStatus, JobStore
-from tao_sdk.monitor import epochs_in
+from tao_sdk.monitor import Hooks, _PlatformLoop, _Watched, epochs_in
 from tao_sdk.platforms.conformance import eventually
 
 
@@ -211,3 +213,103 @@ def test_state_file_is_the_stores_truth(
     monitor.unwatch("theirs")
     again = JobStore(tmp_path / "again.db")
     assert again.import_from_state_file(tmp_path / "session.json") == 1
+
+
+class TestPace:
+    """Of a platform that has one: time passes only where the test lets it."""
+
+    @pytest.fixture
+    def cluster(self, tmp_path: Path) -> Cluster:
+        return Cluster(FakeClock(), tmp_path)
+
+    @pytest.fixture
+    def state_file(self, tmp_path: Path) -> Path:
+        return tmp_path / "run.json"
+
+    @pytest.fixture
+    def watching(self, cluster: Cluster, state_file: Path):  # type: ignore[no-untyped-def]  # short, and only here
+        """Begins to watch a job in a process of its own, as far as its polls go."""
+        opened: list[PacedSDK] = []
+
+        def begin(name: str, hooks: Hooks | None = None) -> _PlatformLoop:
+            sdk = PacedSDK(cluster, state_file)
+            opened.append(sdk)
+            add_jobs(sdk.store, name)
+            monitor = JobMonitor(30, 10, state_file.with_name(f"{name}.json"), sdk.store)
+            loop = _PlatformLoop(monitor, sdk, cluster.clock)
+            job = sdk.get_job(name)
+            assert job is not None
+            loop.add(_Watched(job, hooks or {}, "Pending"))
+            return loop
+
+        yield begin
+        for sdk in opened:
+            sdk.close()
+
+    @staticmethod
+    def run(loops: Sequence[_PlatformLoop], clock: FakeClock, seconds: float) -> None:
+        """Let the loops do what their threads do."""
+        until = clock.now + seconds
+        due = dict.fromkeys(loops, clock.now)
+        while clock.now < until:
+            for loop in loops:
+                if clock.now >= due[loop]:
+                    pause = loop.look()
+                    due[loop] = clock.now + (seconds if pause is None else pause)
+            clock.now = min(until, min(due.values()))
+
+    def test_several_processes_ask_as_rarely_as_one_that_waits(
+        self, cluster: Cluster, watching: Callable[..., _PlatformLoop]
+    ) -> None:
+        loops = [watching(f"job-{number}") for number in range(4)]
+        self.run(loops, cluster.clock, 1800)
+        # Each asks at once, and after 2, 4, 8, ... s one of them for all.
+        assert len(cluster.asked) < 4 + 30 + 10
+
+    def test_hooks_are_called_within_the_pace(
+        self, cluster: Cluster, watching: Callable[..., _PlatformLoop]
+    ) -> None:
+        clock, called = cluster.clock, []
+        hooks = {"on_complete": lambda job: called.append(clock.now)}
+        cluster.ends = {"early": clock.now + 3, "late": clock.now + 1000}
+        self.run([watching("early", hooks), watching("late", hooks)], clock, 1100)
+        early, late = (moment - 1_000 for moment in called)
+        assert 3 <= early <= 3 + 5
+        assert 1000 <= late <= 1000 + 62
+
+    def test_logs_are_read_at_the_interval_and_tell_of_an_end(
+        self, cluster: Cluster, watching: Callable[..., _PlatformLoop]
+    ) -> None:
+        clock, called = cluster.clock, []
+        cluster.log_shows_ends = True
+        hooks = {
+            "on_epoch_milestone": lambda job, epoch, total: called.append((epoch, clock.now)),
+            "on_complete": lambda job: called.append(("complete", clock.now)),
+        }
+        loop = watching("long", hooks)
+        self.run([loop], clock, 1000)
+        cluster.log += ["Epoch 10/20"]
+        self.run([loop], clock, 40)
+        cluster.ends = {"long": clock.now}
+        before = len(cluster.asked)
+        self.run([loop], clock, 40)
+        (epoch, seen), (state, ended) = called
+        assert (epoch, state) == (10, "complete")
+        assert seen - 2_000 <= 32
+        assert ended - 2_040 <= 32
+        assert len(cluster.asked) <= before + 2
+
+    @pytest.mark.parametrize("has_backend", [True, False])
+    def test_another_platform_is_polled_every_interval(
+        self, monitor: JobMonitor, store: JobStore, has_backend: bool
+    ) -> None:
+        sdk = ScriptedSDK(store)
+        if has_backend:
+            sdk.backend = SimpleNamespace(poll_seconds=0.1)  # type: ignore[attr-defined]  # only here
+        loop = _PlatformLoop(monitor, sdk)
+        assert loop.look() is None
+        store.create_job("a", "", "", "", backend_type="scripted")
+        loop.add(_Watched(job("a"), {}, "Pending"))
+        monitor.poll_interval = 30
+        assert [loop.look(), loop.look()] == [30, 30]
+        assert len(sdk.polls) == 2
