@@ -42,6 +42,17 @@ def test_an_address_leads_to_its_store_from_anywhere(cli: Cli) -> None:
     cli("logs", address.partition("?")[0], code=125)
 
 
+def test_an_address_of_the_default_store_leads_there_whatever_the_setting(cli: Cli) -> None:
+    state = cli.environment.pop("TAO_SDK_STATE_DIR")
+    cli.environment["HOME"] = str(cli.folder / "home")
+    job = cli.submit("--", "echo", "hello")
+    cli("wait", job)
+    cli.environment["TAO_SDK_STATE_DIR"] = state
+    assert cli("logs", f"tao://local/{job}") == "hello\n"
+    said = f"no job {job}s of local in {state}/jobs.db or {cli.folder}/home/.tao_sdk/jobs.db"
+    assert said in cli.both("logs", f"tao://local/{job}s", code=125)[1]
+
+
 def _record(cli: Cli, *job_ids: str, status: str = "Complete", platform: str = "local") -> None:
     """Jobs in the store as another program may have left them."""
     with JobStore(cli.folder / "state" / "jobs.db") as store:

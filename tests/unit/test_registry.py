@@ -103,6 +103,40 @@ def test_an_address_leads_to_its_store_from_any_process(
         assert attached(uri, HOME=home) == ["Complete", job_id, "True"]
 
 
+@pytest.mark.parametrize("theirs", ["another", "none", "the same"])
+def test_an_address_of_the_default_store_leads_there_whatever_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    home, folder = tmp_path / "home", tmp_path / "state"
+    if theirs == "another":
+        JobStore(folder / "jobs.db").create_job("other", "", "", "", backend_type="local")
+    elif theirs == "the same":
+        folder = home / ".tao_sdk"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("TAO_SDK_STATE_DIR", raising=False)
+    with tao_sdk.LocalSDK(work_dir=tmp_path / "work") as sdk:
+        job = sdk.create_job(command="true", gpu_count=0)
+        assert job.uri == f"tao://local/{job.id}"
+        found = attached(job.uri, HOME=str(home), TAO_SDK_STATE_DIR=str(folder))
+        assert found == ["Complete", job.id, "True"]
+    assert (folder / "jobs.db").exists() == (theirs != "none")
+
+
+def test_an_address_without_a_store_means_the_default_one_of_this_process_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path / "state"))
+    for folder, action in ((".tao_sdk", "theirs"), ("state", "ours")):
+        JobStore(tmp_path / folder / "jobs.db").create_job(
+            "twin", "", action, "", backend_type="local"
+        )
+    assert tao_sdk.attach("tao://local/twin").action == "ours"
+    missing = "no job other of local in .*/state/jobs.db or .*/.tao_sdk/jobs.db"
+    with pytest.raises(JobNotFoundError, match=missing):
+        tao_sdk.attach("tao://local/other")
+
+
 def test_a_job_of_a_store_in_memory_has_no_address(tmp_path: Path) -> None:
     with tao_sdk.LocalSDK(store=JobStore(":memory:"), work_dir=tmp_path) as sdk:
         job = sdk.create_job(command="true", gpu_count=0)
@@ -141,3 +175,4 @@ def test_a_docker_sdk_with_a_store_in_memory_makes_no_folder_here(
 def test_an_address_of_a_job_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JobNotFoundError, match="no job abc of local"):
         tao_sdk.attach(f"tao://local/abc?state={tmp_path}/s.json")
+    assert list(tmp_path.iterdir()) == []

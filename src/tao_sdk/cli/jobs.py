@@ -13,6 +13,7 @@ from tao_sdk.cli.humanise import seconds_between
 from tao_sdk.cli.session import Place, Session
 from tao_sdk.errors import JobNotFoundError, TaoError
 from tao_sdk.job_store import Row, decode
+from tao_sdk.job_store.paths import state_files_at, state_paths
 from tao_sdk.models import TERMINAL_STATES, JobState, JobUri
 from tao_sdk.platforms.observation import describe
 from tao_sdk.platforms.sdk import PlatformSDK
@@ -100,13 +101,19 @@ def find_job(session: Session, reference: str) -> FoundJob:
         place = session.place
         return FoundJob(place, place.store.find_job(reference))
     address = JobUri.parse(reference)
-    place = session.place_of(Path(address.state) if address.state else None)
-    row = place.store.get_job(address.job_id)
-    if row is None or row["backend_type"] != address.platform:
-        raise JobNotFoundError(
-            f"no job {address.job_id} of {address.platform} in {place.store.path}"
-        )
-    return FoundJob(place, row)
+    searched = []
+    for state_file in state_files_at(address.state):
+        paths = state_paths(state_file)
+        searched.append(paths.database)
+        if not paths.exist:
+            continue
+        place = session.place_of(None if state_file is None else Path(state_file))
+        row = place.store.get_job(address.job_id)
+        if row is not None and row["backend_type"] == address.platform:
+            return FoundJob(place, row)
+    raise JobNotFoundError(
+        f"no job {address.job_id} of {address.platform} in {' or '.join(searched)}"
+    )
 
 
 def find_jobs(session: Session, references: Sequence[str]) -> list[FoundJob]:

@@ -34,6 +34,11 @@ class StatePaths(NamedTuple):
     folder_is_ours: bool
     """True for the default folder, which is made private; a caller's folder is left alone."""
 
+    @property
+    def exist(self) -> bool:
+        """Whether there is a store, or one of NVIDIA's SDK to be taken over."""
+        return Path(self.database).is_file() or Path(self.reference).is_file()
+
 
 def resolve_sdk_state_paths(state_file: str | os.PathLike[str] | None = None) -> tuple[str, str]:
     """The session file and the job database for `state_file`.
@@ -95,8 +100,27 @@ def address_of(store: str) -> str:
             "a store in memory has no address: give state_file= (or a JobStore with a path), so "
             "that other processes find its jobs"
         )
-    default = Path(settings.SETTINGS["TAO_SDK_STATE_DIR"].default).expanduser() / _DEFAULT_STORE
-    return "" if store == str(default.resolve()) else store
+    return "" if store == str(_store_without_settings().resolve()) else store
+
+
+def state_files_at(address: str) -> list[str | None]:
+    """The state files whose stores an address may mean, in the order of looking; None: the default.
+
+    An address without a store was made for the default store, maybe by a process that had no
+    TAO_SDK_STATE_DIR while this one has.
+    """
+    if address:
+        return [address]
+    without_settings = _store_without_settings()
+    if without_settings.resolve() == _default_store().resolve():
+        return [None]
+    return [None, str(without_settings)]
+
+
+def _store_without_settings() -> Path:
+    """The default store of a process without TAO_SDK_STATE_DIR."""
+    folder = settings.SETTINGS["TAO_SDK_STATE_DIR"].default
+    return Path(folder).expanduser() / _DEFAULT_STORE
 
 
 def _default_store() -> Path:

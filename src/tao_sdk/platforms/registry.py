@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from tao_sdk.errors import JobNotFoundError, PlatformError, ValidationError
+from tao_sdk.job_store.paths import state_files_at, state_paths
 from tao_sdk.models import Job, JobUri
 
 if TYPE_CHECKING:
@@ -71,13 +72,23 @@ def get(name: str) -> type[PlatformSDK]:
 
 
 def attach(uri: str) -> Job:
-    """A live handle from a job's address, from any process."""
+    """A live handle from a job's address, from any process. Creates no store."""
     address = JobUri.parse(uri)
-    sdk = get(address.platform)(state_file=address.state or None)
-    job = sdk.get_job(address.job_id)
-    if job is None:
-        raise JobNotFoundError(f"no job {address.job_id} of {address.platform} in {sdk.store.path}")
-    return job
+    platform = get(address.platform)
+    searched = []
+    for state_file in state_files_at(address.state):
+        paths = state_paths(state_file)
+        searched.append(paths.database)
+        if not paths.exist:
+            continue
+        sdk = platform(state_file=state_file)
+        job = sdk.get_job(address.job_id)
+        if job is not None:
+            return job
+        sdk.close()
+    raise JobNotFoundError(
+        f"no job {address.job_id} of {address.platform} in {' or '.join(searched)}"
+    )
 
 
 def _registered() -> Mapping[str, str]:
