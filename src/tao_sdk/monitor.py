@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tao_sdk.atomic_files import write_private_json
 from tao_sdk.errors import TaoError
-from tao_sdk.job_store import JobStore, StatusUpdate
+from tao_sdk.job_store import JobStore, StatusUpdate, resolve_sdk_state_paths
 from tao_sdk.models import TERMINAL_STATES, Job, JobState, JobStatus
 from tao_sdk.polling import Polled, PollSchedule
 
@@ -76,7 +76,8 @@ class JobMonitor:
     ) -> None:
         self.poll_interval = poll_interval
         self.epoch_milestone_interval = epoch_milestone_interval
-        self._state_file = Path(state_file)
+        session_file, _ = resolve_sdk_state_paths(state_file)
+        self._state_file = Path(session_file)
         self._store = store or JobStore.for_state_file(state_file)
         self._lock = threading.Lock()
         self._loops: dict[int, _PlatformLoop] = {}

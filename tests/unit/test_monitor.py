@@ -197,6 +197,15 @@ def test_an_ended_job_is_not_watched(monitor: JobMonitor, store: JobStore) -> No
     assert all(ids == ["b"] for ids in sdk.polls)
 
 
+def test_the_state_file_never_replaces_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    with JobStore(path) as store:
+        store.create_job("mine", "", "", "", backend_type="scripted")
+        JobMonitor(state_file=path).watch(job("other"), {}, ScriptedSDK(store))
+        assert {row["job_id"] for row in store.list_jobs()} == {"mine", "other"}
+    assert (tmp_path / "odd.json.json").is_file()
+
+
 def test_state_file_is_the_stores_truth(
     monitor: JobMonitor, store: JobStore, tmp_path: Path
 ) -> None:

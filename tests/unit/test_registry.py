@@ -80,7 +80,7 @@ def attached(uri: str, **environment: str) -> list[str]:
     return found.stdout.split()
 
 
-@pytest.mark.parametrize("way", ["store", "state_file", "setting", "default"])
+@pytest.mark.parametrize("way", ["store", "odd.json", "state_file", "setting", "default"])
 def test_an_address_leads_to_its_store_from_any_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -91,6 +91,8 @@ def test_an_address_leads_to_its_store_from_any_process(
     keywords: dict[str, Any] = {"work_dir": tmp_path / "work"}
     if way == "store":
         keywords["store"] = JobStore("odd name.sqlite")
+    elif way == "odd.json":
+        keywords["store"] = JobStore(way)
     elif way == "state_file":
         keywords["state_file"] = "runs/a.json"
     elif way == "setting":
@@ -101,6 +103,17 @@ def test_an_address_leads_to_its_store_from_any_process(
         uri, job_id = job.uri, job.id
         assert ("?state=" in uri) == (way != "default")
         assert attached(uri, HOME=home) == ["Complete", job_id, "True"]
+
+
+def test_attaching_creates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    with JobStore(path) as store:
+        store.create_job("a", "", "", "", backend_type="local")
+        before = sorted(tmp_path.iterdir())
+        assert tao_sdk.attach(f"tao://local/a?state={path}").id == "a"
+        with pytest.raises(JobNotFoundError, match=rf"no job b of local in {path}$"):
+            tao_sdk.attach(f"tao://local/b?state={path}")
+        assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("theirs", ["another", "none", "the same"])

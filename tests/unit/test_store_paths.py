@@ -118,10 +118,25 @@ def test_explicit_file_is_kept_and_the_store_stands_beside_it(given: str, databa
 def test_the_session_file_never_is_the_store_itself(tmp_path: Path) -> None:
     """The monitor writes its session file, which would replace the database."""
     assert resolve_sdk_state_paths("runs/a.tao.db") == ("runs/a.json", "runs/a.tao.db")
-    for name in ("any.sqlite", "plain.db", "none"):
+    for name in ("any.sqlite", "plain.db", "odd.json", "none"):
         path = str(tmp_path / name)
         JobStore(path).list_jobs()
         assert resolve_sdk_state_paths(path) == (f"{path}.json", path)
+
+
+def test_a_session_file_is_looked_at_and_left_alone(tmp_path: Path) -> None:
+    session = tmp_path / "a.json"
+    for text in ("", "{}", '{"active_jobs": []}' + " " * 200):
+        session.write_text(text)
+        assert resolve_sdk_state_paths(session) == (str(session), str(tmp_path / "a.tao.db"))
+        assert session.read_text() == text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "a.json").touch(mode=0o200)
+    with pytest.raises(StoreError, match="cannot read"):
+        resolve_sdk_state_paths(tmp_path / "a.json")
 
 
 def test_a_store_of_a_state_folder_is_named_by_its_path(

@@ -86,7 +86,7 @@ def _paths_in(folder: Path, *, ours: bool) -> StatePaths:
 
 
 def _is_a_store(given: str) -> bool:
-    if given.endswith(".json") or not Path(given).is_file():
+    if not Path(given).is_file():
         return False
     from tao_sdk.job_store.store_file import is_ours  # SQLite is not needed to name a new store
 

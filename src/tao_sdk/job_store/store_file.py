@@ -53,7 +53,7 @@ def read_header(path: Path) -> Header | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"cannot read the job store {path}: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     if not head:
         return None
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
@@ -76,8 +76,17 @@ def read_header(path: Path) -> Header | None:
 
 def is_ours(path: Path) -> bool:
     """Whether the file is a store of this SDK, of any version."""
-    head = _read_head(path)
+    try:
+        head = _read_head(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return head.startswith(_MAGIC) and _application_id(head) == schema.APPLICATION_ID
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot read the job store {path}: {error.strerror}")
 
 
 def _application_id(head: bytes) -> int:
