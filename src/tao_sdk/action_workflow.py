@@ -10,22 +10,23 @@ losing each other's jobs. Nothing secret is stored.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date, datetime, time
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from tao_sdk import settings
+from tao_sdk import file_locks, settings
 from tao_sdk.atomic_files import write_private, write_private_json
 from tao_sdk.errors import TaoError, ValidationError
+from tao_sdk.job_store.deadline import Deadline
+from tao_sdk.job_store.network_lock import NetworkLock
 from tao_sdk.models import TERMINAL_STATES, Job, JobStatus, utc_now
 from tao_sdk.secrets import PLACEHOLDER, Secret, redact
 from tao_sdk.spec_serialization import is_numpy_value
@@ -169,13 +170,15 @@ class ActionWorkflow:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self.workspace / ".lock", flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        path = self.workspace / ".lock"
+        with ExitStack() as held:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            held.callback(os.close, descriptor)
+            try:
+                file_locks.lock(descriptor, wait=True)
+            except file_locks.NoFileLocksError:
+                held.enter_context(NetworkLock(path).held(Deadline.from_settings()))
             yield
-        finally:
-            os.close(descriptor)
 
     def _commit(self, event: _Record) -> None:
         """Append to the log first: from then on nothing can be lost. Needs the lock."""

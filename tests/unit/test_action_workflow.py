@@ -180,10 +180,18 @@ class TestManyJobs:
         assert later.active_jobs_path.read_text() == "[]\n"
         assert later.read_status()["jobs"]["trial-2"]["job"]["status"] == "Canceled"
 
-    def test_processes_do_not_lose_each_others_jobs(self, workflow: ActionWorkflow) -> None:
-        """Lesson F1: several processes write to one run folder at the same time."""
+    @pytest.mark.parametrize("locks", ["granted", "refused"])
+    def test_processes_do_not_lose_each_others_jobs(
+        self, workflow: ActionWorkflow, locks: str
+    ) -> None:
+        """Lesson F1: several processes write to one run folder at the same time.
+
+        Some Lustre mounts answer `flock` with ENOSYS.
+        """
         program = (
-            "import sys\n"
+            "import errno, fcntl, os, sys\n"
+            "def refused(*_): raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))\n"
+            "if sys.argv[3] == 'refused': fcntl.flock = refused\n"
             "from tao_sdk.action_workflow import ActionWorkflow\n"
             "from tao_sdk.models import Job, JobStatus\n"
             "workflow = ActionWorkflow.from_workspace(sys.argv[1])\n"
@@ -193,7 +201,7 @@ class TestManyJobs:
             "    workflow.sync_status(JobStatus(job.id, 'Running'))\n"
             "    if number % 2: workflow.sync_status(JobStatus(job.id, 'Complete'))\n"
         )
-        writers = [spawn(program, str(workflow.workspace), name) for name in "abcd"]
+        writers = [spawn(program, str(workflow.workspace), name, locks) for name in "abcd"]
         assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
         for writer in writers:
             assert writer.stdout is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -9,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -296,7 +299,7 @@ def test_a_destination_that_goes_away_is_a_failure(results: Path, copy: Path) ->
 
 
 _SLOW_PULL = """
-import sys, time
+import errno, fcntl, os, sys, time
 from pathlib import Path
 from tao_sdk.results import LocalResults, copy_results, plan_pull
 
@@ -314,16 +317,33 @@ class Slow(LocalResults):
             file.read = some
         return file
 
+def refused(*_):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+if sys.argv[3] == "refused":
+    fcntl.flock = refused
 source = Slow(Path(sys.argv[1]))
 for outcome in copy_results(source, plan_pull(source, Path(sys.argv[2]))):
     pass
 """
 
 
-def _slow_pull(results: Path, copy: Path) -> subprocess.Popen[str]:
+@pytest.fixture(params=["granted", "refused"])
+def file_locking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether the file system has locks; some Lustre mounts answer `flock` with ENOSYS."""
+
+    def refused(*_: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if request.param == "refused":
+        monkeypatch.setattr(fcntl, "flock", refused)
+    return str(request.param)
+
+
+def _slow_pull(results: Path, copy: Path, locks: str) -> subprocess.Popen[str]:
     """A pull by another process that stops in the middle of the model."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SLOW_PULL, str(results), str(copy)],
+        [sys.executable, "-c", _SLOW_PULL, str(results), str(copy), locks],
         env={**os.environ, "PYTHONPATH": SOURCE_FOLDER},
         stdout=subprocess.PIPE,
         text=True,
@@ -333,8 +353,10 @@ def _slow_pull(results: Path, copy: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_killed_pull_is_finished_by_the_next(results: Path, copy: Path) -> None:
-    process = _slow_pull(results, copy)
+def test_a_killed_pull_is_finished_by_the_next(
+    results: Path, copy: Path, file_locking: str
+) -> None:
+    process = _slow_pull(results, copy, file_locking)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert (copy / "status.json").exists()
@@ -346,8 +368,8 @@ def test_a_killed_pull_is_finished_by_the_next(results: Path, copy: Path) -> Non
     assert tree(copy) == tree(results)
 
 
-def test_two_pulls_do_not_write_to_one_place(results: Path, copy: Path) -> None:
-    process = _slow_pull(results, copy)
+def test_two_pulls_do_not_write_to_one_place(results: Path, copy: Path, file_locking: str) -> None:
+    process = _slow_pull(results, copy, file_locking)
     try:
         with pytest.raises(ValidationError, match="another pull writes to"):
             pull(results, copy)
@@ -355,6 +377,40 @@ def test_two_pulls_do_not_write_to_one_place(results: Path, copy: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("file_locking", ["refused"], indirect=True)
+def test_a_pull_of_another_machine_is_not_interfered_with(
+    results: Path, copy: Path, file_locking: str
+) -> None:
+    lock = copy / ".tao-pull" / "lock-access"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("elsewhere/boot/ns|7|1")
+    with pytest.raises(ValidationError, match=r"on another machine, remove .*/\.tao-pull$"):
+        pull(results, copy)
+
+
+def test_pulls_that_begin_and_end_together(results: Path, copy: Path, file_locking: str) -> None:
+    """One after the other has the place; the folder goes with the last one."""
+    wrong: list[BaseException] = []
+
+    def repeat() -> None:
+        for _ in range(10):
+            try:
+                pull(results, copy)
+            except ValidationError as error:
+                if "another pull writes to" not in str(error):
+                    wrong.append(error)
+            except BaseException as error:  # noqa: BLE001 - shown by the assertion
+                wrong.append(error)
+
+    threads = [threading.Thread(target=repeat) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert tree(copy) == tree(results)
 
 
 def test_destinations_that_cannot_be_right(results: Path, copy: Path) -> None:

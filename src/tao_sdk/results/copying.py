@@ -7,18 +7,26 @@ Nothing is ever written outside the destination, whatever links lie in it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import math
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from tao_sdk.errors import PlatformError, ValidationError
+from tao_sdk import file_locks
+from tao_sdk.errors import PlatformError, StoreBusyError, StoreError, ValidationError
 from tao_sdk.results.comparing import digest_of
 from tao_sdk.results.outcomes import Outcome, State, failed
 from tao_sdk.results.planning import WORKSPACE, PullPlan
 from tao_sdk.results.sources import Advance, Entry, Fetched, Kind, ResultSource
+
+_LOCK = "lock"
+# Beside the lock file, while a lock is held by a link.
+_LINKS = (f"{_LOCK}-access", f"{_LOCK}-ticket")
+# How long to wait for such a lock; the one of a killed pull is broken meanwhile.
+_LINK_SECONDS = 1.0
 
 
 class _CannotPlaceError(Exception):
@@ -150,43 +158,78 @@ def _workspace(destination: Path) -> Iterator[Path]:
     """A private folder in the destination, for one pull at a time."""
     workspace = destination / WORKSPACE
     destination.mkdir(parents=True, exist_ok=True)
-    lock = _lock(workspace)
     try:
-        yield workspace
-    except BaseException:
-        if any(path.is_dir() for path in workspace.glob("*")):
-            raise  # the next pull goes on with what is in there, and clears it
-        shutil.rmtree(workspace, ignore_errors=True)
-        raise
-    else:
-        shutil.rmtree(workspace, ignore_errors=True)  # what stays is cleared by the next pull
+        with _lock(workspace):
+            try:
+                yield workspace
+            except BaseException:
+                if not any(path.is_dir() for path in workspace.glob("*")):
+                    _clear(workspace)
+                raise  # otherwise the next pull goes on with what is in there, and clears it
+            _clear(workspace)
     finally:
-        os.close(lock)
+        with contextlib.suppress(OSError):  # not empty: it is needed, or another pull has begun
+            workspace.rmdir()
 
 
-def _lock(workspace: Path) -> int:
-    path = workspace / "lock"
+def _clear(workspace: Path) -> None:
+    """Empty the folder; what cannot be removed is left to the next pull.
+
+    The lock file goes last: from then on the folder may be another pull's.
+    """
+    with contextlib.suppress(OSError):
+        for path in sorted(workspace.iterdir(), key=lambda path: path.name == _LOCK):
+            if _is_real_folder(path):
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith(_LINKS):
+                path.unlink(missing_ok=True)
+
+
+def _lock(workspace: Path) -> contextlib.ExitStack:
+    """Lock the folder, which is made if need be; closing what is returned unlocks it."""
+    path = workspace / _LOCK
     while True:
         with contextlib.suppress(FileExistsError):
             workspace.mkdir(mode=0o700)
-        if not _is_real_folder(workspace):
-            raise ValidationError(f"{workspace} is in the way: remove it")
-        with contextlib.suppress(FileNotFoundError):  # a pull that ends just now removed it
+        # FileNotFoundError: a pull that ends just now removed it.
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as held:
+            if not stat.S_ISDIR(workspace.lstat().st_mode):
+                raise ValidationError(f"{workspace} is in the way: remove it")
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            held.callback(os.close, descriptor)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                raise ValidationError(
-                    f"another pull writes to {workspace.parent}: wait for it, or choose another "
-                    "destination"
-                ) from None
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+                if not file_locks.lock(descriptor, wait=False):
+                    raise ValidationError(_another_pull(workspace))
+            except file_locks.NoFileLocksError:
+                _lock_by_link(path, held)
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                return held.pop_all()
+
+
+def _lock_by_link(path: Path, held: contextlib.ExitStack) -> None:
+    """Lock where the file system refuses file locks.
+
+    The lock of a killed pull is broken on its own machine only: on any other one, a pull that has
+    been silent for long may still be copying a large file.
+    """
+    from tao_sdk.job_store.deadline import Deadline  # rarely needed
+    from tao_sdk.job_store.network_lock import NetworkLock
+
+    deadline = Deadline(time.monotonic() + _LINK_SECONDS, _LINK_SECONDS)
+    workspace = path.parent
+    try:
+        held.enter_context(NetworkLock(path, foreign_silence=math.inf).held(deadline))
+    except StoreBusyError:
+        remedy = f"; if it was killed on another machine, remove {workspace}"
+        raise ValidationError(_another_pull(workspace) + remedy) from None
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise error.__cause__ from None
+        raise
+
+
+def _another_pull(workspace: Path) -> str:
+    return f"another pull writes to {workspace.parent}: wait for it, or choose another destination"
 
 
 def _refuse_too_little_space(plan: PullPlan) -> None:
