@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -10,11 +10,13 @@ import click
 from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import one_line, short_id
 from tao_sdk.cli.job_argument import jobs_argument
-from tao_sdk.cli.jobs import FoundJob, find_jobs, refresh
+from tao_sdk.cli.jobs import FoundJob, find_jobs, last_known, refresh
 from tao_sdk.cli.output import Output
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.views import Facts, evidence, print_facts, state
+from tao_sdk.errors import TaoError
 from tao_sdk.models import JobState
+from tao_sdk.platforms.capabilities import ExplainsPending
 
 
 @click.command(
@@ -31,29 +33,50 @@ def command(session: Session, jobs: tuple[str, ...]) -> None:
     """Show why jobs failed and what to do about it.
 
     The explanation is stored when a job ends, so that it is there after the platform has
-    forgotten the job. The exit code is 0, also for a job that did not fail.
+    forgotten the job. A pending job is explained where its platform tells that it will never
+    start. The exit code is 0, also for a job that did not fail.
     """
-    found = refresh(find_jobs(session, jobs), session.out.warn)
-    for number, job in enumerate(found):
+    complained: set[str] = set()
+
+    def complain(text: str) -> None:
+        if text not in complained:
+            complained.add(text)
+            session.out.warn(text)
+
+    for number, job in enumerate(refresh(find_jobs(session, jobs), complain)):
+        failure = job.failure or _why_stuck(job, complain)
         if session.out.json:
-            session.out.document("explanation", _fields(job))
+            session.out.document("explanation", _fields(job, failure))
             continue
         if number:
             session.out.line("")
-        if job.failure is None:
+        if failure is None:
             session.out.line(_nothing_to_explain(job))
         else:
-            _show(session.out, _facts(job, job.failure))
+            _show(session.out, _facts(job, failure))
 
 
-def _fields(job: FoundJob) -> dict[str, Any]:
+def _why_stuck(job: FoundJob, complain: Callable[[str], None]) -> dict[str, Any] | None:
+    """Why a pending job will never start; None while it may, or where that is not known."""
+    if job.status != JobState.PENDING.value:
+        return None
+    try:
+        if not isinstance(job.sdk.backend, ExplainsPending):
+            return None
+        return job.sdk.get_failure_analysis(job.job_id)
+    except TaoError as error:
+        complain(last_known(job.platform, error))
+        return None
+
+
+def _fields(job: FoundJob, failure: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "platform": job.platform,
         "status": job.status,
         "failed": job.status == JobState.ERROR.value,
-        "message": job.message if job.failure else _nothing_to_explain(job),
-        "failure": job.failure,
+        "message": job.message if failure else _nothing_to_explain(job),
+        "failure": failure,
     }
 
 
@@ -77,8 +100,8 @@ def _facts(job: FoundJob, failure: Mapping[str, Any]) -> Facts:
         ("exit code", "" if failure.get("exit_code") is None else str(failure["exit_code"])),
         ("where", _where(job, failure)),
         *_events(job, failure),
-        *evidence(job),
-        ("whole log", f"tao-sdk logs {short_id(job.job_id)}"),
+        *evidence(failure),
+        ("whole log", f"tao-sdk logs {short_id(job.job_id)}" if job.terminal else ""),
     ]
     return [(label, value) for label, value in facts if value]
 

@@ -158,8 +158,13 @@ def look_at(jobs: Sequence[FoundJob]) -> str:
     try:
         jobs[0].sdk.look([job.job_id for job in jobs])
     except TaoError as error:
-        return f"{error} (jobs of {jobs[0].platform} are shown as last known)"
+        return last_known(jobs[0].platform, error)
     return ""
+
+
+def last_known(platform: str, error: TaoError) -> str:
+    """The complaint when a platform could not be asked about jobs."""
+    return f"{error} (jobs of {platform} are shown as last known)"
 
 
 def refresh(

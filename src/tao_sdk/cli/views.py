@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk.cli.humanise import ago, command_text, moment, one_line, short_id, span
 from tao_sdk.cli.jobs import FoundJob
@@ -84,7 +85,7 @@ def _facts(job: FoundJob, progress: Progress | None, now: datetime) -> Facts:
         ("message", one_line(job.message)),
         ("progress", progress_text(progress) if progress else ""),
         *_reasons(job),
-        *evidence(job),
+        *evidence(job.failure),
         ("what", " ".join(name for name in (row["network_arch"], row["action"]) if name)),
         ("command", command_text(str(request.get("command", "")))),
         ("image", row["image"]),
@@ -118,9 +119,9 @@ def _reasons(job: FoundJob) -> Facts:
     ]
 
 
-def evidence(job: FoundJob) -> Facts:
+def evidence(failure: Mapping[str, Any] | None) -> Facts:
     """The lines that the cause was read from."""
-    lines = (job.failure or {}).get("evidence", [])
+    lines = (failure or {}).get("evidence", [])
     return [("" if number else "evidence", one_line(line)) for number, line in enumerate(lines)]
 
 
