@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from lab.follower import Follower
 from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.platforms import logs
 from tao_sdk.platforms.backend import LogChunk, LogLine
 from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
@@ -41,9 +43,9 @@ class Dictated:
     """A source whose reader does what the test says, and blocks in between."""
 
     rank = 0
-    ends_with_job = True
 
     def __init__(self) -> None:
+        self.ends_with_job = True
         self.opened: list[DictatedReader] = []
 
     def open(self, position: str, *, tail: int | None, follow: bool) -> DictatedReader:
@@ -96,9 +98,11 @@ class TestMerging:
             "[rank 2] r2 l9",
         ]
 
-    def test_every_cursor_leads_on(self, ranks: list[PolledLog]) -> None:
-        whole = list(LogStream(ranks))
-        stream = LogStream(ranks)
+    @pytest.mark.parametrize("tail", [None, 0, 4, 20])
+    def test_every_cursor_leads_on(self, ranks: list[PolledLog], tail: int | None) -> None:
+        """Also those from before another rank was read for the first time."""
+        whole = list(LogStream(ranks, tail=tail))
+        stream = LogStream(ranks, tail=tail)
         for number, _ in enumerate(stream, start=1):
             assert list(LogStream(ranks, cursor=stream.cursor)) == whole[number:]
 
@@ -160,6 +164,68 @@ class TestFollowing:
         with pytest.raises(ValidationError, match="no such cursor"):
             next(LogStream([PolledLog(read)], has_ended=lambda: False))
 
+    def test_an_interrupted_wait_can_be_gone_on_with(self) -> None:
+        """Ctrl-C comes while it is asked whether the job has ended."""
+        answers: list[BaseException | bool] = [KeyboardInterrupt(), False]
+        path_lines = ["one"]
+
+        def has_ended() -> bool:
+            answer = answers.pop(0) if answers else False
+            if isinstance(answer, BaseException):
+                raise answer
+            path_lines.append("two")
+            return False
+
+        def read(*, cursor: str, **_wanted: object) -> LogChunk:
+            number = int(cursor or 0)
+            lines = tuple(
+                LogLine(text, str(index))
+                for index, text in enumerate(path_lines[number:], start=number + 1)
+            )
+            return LogChunk(lines, more=False, cursor=str(number + len(lines)))
+
+        stream = LogStream([PolledLog(read)], has_ended=has_ended)
+        assert next(stream) == "one"
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+        assert next(stream) == "two"
+        stream.close()
+
+    def test_an_error_ends_it_and_leaves_no_thread(self) -> None:
+        threads = threading.active_count()
+
+        def fails() -> bool:
+            raise ValidationError("cannot be asked")
+
+        source = Dictated()
+        source.ends_with_job = False
+        stream = LogStream([source], has_ended=fails)
+        with pytest.raises(ValidationError, match="cannot be asked"):
+            list(stream)
+        assert threading.active_count() == threads
+        assert list(stream) == []
+
+    def test_a_source_that_ends_again_and_again_is_not_asked_about_each_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A container that is not there yet: its log can be opened, and is over at once."""
+        monkeypatch.setattr(logs, "_REOPEN_SECONDS", 0.01)
+        monkeypatch.setattr(logs, "_SAFETY_POLL_SECONDS", 0.4)
+        opened, asked = [], []
+
+        class Empty(Dictated):
+            def open(self, position: str, *, tail: int | None, follow: bool) -> DictatedReader:
+                opened.append(follow)
+                del position, tail, follow
+                return DictatedReader(3, follow=False)
+
+        def has_ended() -> bool:
+            asked.append(None)
+            return len(opened) > 60
+
+        assert list(LogStream([Empty()], has_ended=has_ended)) == []
+        assert len(asked) < len(opened) / 3
+
     def test_a_caller_that_does_not_read_stops_the_reading_ahead(self) -> None:
         reads = []
 
@@ -186,6 +252,45 @@ class TestClosing:
         assert follower.all(LONG) == ["line 1", "line 2", "line 3"]
         assert stream.cursor == "3"
         assert all(reader.closed.is_set() for reader in source.opened)
+
+    def test_nothing_is_handed_out_after_it_was_closed(self) -> None:
+        reading, go_on, released = threading.Event(), threading.Event(), []
+
+        def read(**_wanted: object) -> LogChunk:
+            reading.set()
+            go_on.wait(LONG)
+            return LogChunk((LogLine("late", "1"),), more=False, cursor="1")
+
+        stream = LogStream([PolledLog(read, release=released.append)])
+        follower = Follower(stream)
+        assert reading.wait(LONG)
+        stream.close()
+        go_on.set()
+        assert follower.all(LONG) == []
+        assert released == ["1"]
+
+    def test_readers_that_hang_are_waited_for_together(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logs, "_CLOSING_SECONDS", 0.2)
+        hang = threading.Event()
+        asked = threading.Semaphore(0)
+
+        def read(**_wanted: object) -> LogChunk:
+            asked.release()
+            hang.wait(LONG)
+            return LogChunk((), more=False, cursor="")
+
+        over = threading.Event()
+        stream = LogStream([PolledLog(read)] * 20, has_ended=over.is_set)
+        follower = Follower(stream)
+        for _ in range(20):
+            assert asked.acquire(timeout=LONG)
+        began = time.monotonic()
+        stream.close()
+        assert time.monotonic() - began < 20 * 0.2
+        hang.set()
+        assert follower.all(LONG) == []
 
     def test_a_stream_that_is_dropped_closes_its_readers(self) -> None:
         source = Dictated()

@@ -44,14 +44,17 @@ for line in sys.stdin:
         print("begun", flush=True)
         sdk.create_jobs([job] * many)
     except KeyboardInterrupt as error:
-        said = {"finished": False, "job": getattr(error, "tao_job_id", ""),
-                "uncertain": getattr(error, "tao_launch_uncertain", None)}
+        said = {"finished": False}
+        first = error
     while True:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             break
         except KeyboardInterrupt:  # one that came late
             continue
+    if not said["finished"]:
+        said["job"] = getattr(first, "tao_job_id", "")
+        said["uncertain"] = getattr(first, "tao_launch_uncertain", None)
     print(json.dumps(said), flush=True)
 """
 

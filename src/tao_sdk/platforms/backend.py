@@ -248,6 +248,8 @@ class LogChunk(NamedTuple):
     """True when another read would return lines at once."""
     cursor: str
     """The position behind these lines, also when there are none."""
+    start: str = ""
+    """The position before them. Where a log has several sources, each must name it."""
 
 
 class LogReader(Protocol):

@@ -34,6 +34,7 @@ from tao_sdk.platforms.capabilities import (
     ExplainsPending,
     ListsReplicas,
     ListsResults,
+    PollBackoff,
     backoff_of,
 )
 from tao_sdk.platforms.logs import LogStream, in_pieces
@@ -314,13 +315,16 @@ class PlatformSDK(ABC):
     ) -> LogStream:
         """Lines of the log as an iterator that never holds the log in memory."""
         row = self._own_row(job_id)
-        backoff = backoff_of(self.backend, [job_id])
-        may_grow = follow and row["status"] not in TERMINAL_STATES
+        has_ended = None
+        if follow and row["status"] not in TERMINAL_STATES:
+            has_ended = functools.partial(self._is_over, job_id, backoff_of(self.backend, [job_id]))
         stream = LogStream(
             self.backend.log_sources(job_ref(row)),
             tail=tail,
             cursor=cursor,
-            has_ended=(lambda: backoff.is_due() and self._is_over(job_id)) if may_grow else None,
+            has_ended=has_ended,
+            poll_seconds=self.backend.poll_seconds,
+            owner=self,
         )
         self._streams.add(stream)
         return stream
@@ -480,8 +484,10 @@ class PlatformSDK(ABC):
         with contextlib.suppress(BackendUnreachableError):  # asked again on the next call
             self.reconcile()
 
-    def _is_over(self, job_id: str) -> bool:
-        """Ended, or removed from the store while somebody followed its log."""
+    def _is_over(self, job_id: str, backoff: PollBackoff) -> bool:
+        """Whether a followed job has ended, or is no longer in the store; polled when due."""
+        if not backoff.is_due():
+            return False
         status = self.get_job_status(job_id)
         return status.terminal or status.status == JobState.UNKNOWN.value
 

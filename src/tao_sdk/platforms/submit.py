@@ -72,6 +72,8 @@ class _Batch:
         """Handed to the platform by the caller's thread, which an interrupt takes out of it."""
         self.threads: list[threading.Thread] = []
         """They take plans from `waiting` and finish what they took, whatever the caller does."""
+        self.ended: SimpleQueue[None] = SimpleQueue()
+        """One entry for each thread that has ended."""
 
 
 class Submitter:
@@ -128,19 +130,24 @@ class Submitter:
             except RuntimeError:  # a limit of threads or processes: go on with those there are
                 batch.threads.pop()
                 break
-        for thread in batch.threads:
-            thread.join()
+        # Not joined: Python 3.11 takes a thread for dead when a signal interrupts its `join`.
+        for _ in batch.threads:
+            batch.ended.get()
         while batch.waiting:  # there is no thread
             batch.cut_short = [batch.waiting.popleft()]
             with contextlib.suppress(Exception):  # its row has the reason
                 self._start(batch.cut_short[0])
 
     def _work(self, batch: _Batch) -> None:
-        with contextlib.suppress(IndexError):  # nothing is waiting any more
+        try:
             while True:
                 plan = batch.waiting.popleft()
                 with contextlib.suppress(Exception):  # its row has the reason
                     self._start(plan)
+        except IndexError:  # nothing is waiting any more
+            return
+        finally:
+            batch.ended.put(None)
 
     @contextlib.contextmanager
     def _settled_if_interrupted(self, batch: _Batch) -> Iterator[None]:
@@ -327,20 +334,26 @@ def _explain_no_start(reason: str) -> dict[str, Any]:
 
 def _despite_interrupts(work: Callable[[], object]) -> None:
     """Do a little work to its end. What goes wrong there hides no error of the caller."""
+    is_over = False
+    over: SimpleQueue[None] = SimpleQueue()
 
     def quietly() -> None:
-        with contextlib.suppress(TaoError):
-            work()
+        nonlocal is_over
+        try:
+            with contextlib.suppress(TaoError):
+                work()
+        finally:
+            is_over = True
+            over.put(None)
 
     thread = threading.Thread(target=quietly, name="tao-release")
-    while thread.ident is None or thread.is_alive():
+    while not is_over:
         try:
             if thread.ident is None:
                 thread.start()
-            thread.join()
+            over.get()  # not `join`: see `_start_singly`
         except RuntimeError:  # no thread can be started (a limit of processes): here, then
             quietly()
-            return
         except BaseException:  # noqa: BLE001, S112 - another Ctrl-C: the caller raises the first one
             continue
 

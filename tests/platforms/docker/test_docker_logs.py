@@ -189,6 +189,6 @@ def test_nothing_is_left_open_by_a_follower(lab: DockerLab) -> None:
     )
     sockets, threads = found["before"]
     assert sockets, "the connection on which the job was made is kept for the next request"
-    assert found["following"] == [sockets + 1, threads + 1]
+    assert found["following"] == [sockets + 1, threads + 2]
     assert found["closed"] == found["follower dropped"] == [sockets, threads]
     assert found["SDK closed"] == found["SDK dropped"] == [0, threads]

@@ -23,7 +23,7 @@ def read_chunk(path: Path, *, cursor: str, tail: int | None, limit: int, flush: 
         for line, end in lines_of(data, begin, begin + len(data) + full, flush=flush)
     )
     end = int(lines[-1].cursor) if lines else begin
-    return LogChunk(lines, full and end > begin, str(end))
+    return LogChunk(lines, full and end > begin, str(end), start=str(begin))
 
 
 def offset_of_last(path: Path, lines: int) -> int:

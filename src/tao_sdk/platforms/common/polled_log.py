@@ -9,7 +9,7 @@ from typing import Protocol
 from tao_sdk.platforms.backend import LogChunk
 
 CHUNK_BYTES = 256 * 1024
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_SHORTEST_PAUSE = 0.05
 
 
 class ReadsChunk(Protocol):
@@ -28,11 +28,17 @@ class PolledLog:
     ends_with_job = False
 
     def __init__(
-        self, read: ReadsChunk, *, rank: int = 0, release: Callable[[str], None] | None = None
+        self,
+        read: ReadsChunk,
+        *,
+        rank: int = 0,
+        longest_pause: float = 1.0,
+        release: Callable[[str], None] | None = None,
     ) -> None:
         """`release` closes what a read up to a cursor left open for the next read."""
         self.rank = rank
         self.read = read
+        self.longest_pause = longest_pause
         self.release = release
 
     def open(self, position: str, *, tail: int | None, follow: bool) -> PolledReader:
@@ -70,7 +76,8 @@ class PolledReader(Iterator[LogChunk]):
             elif chunk.lines:
                 self._pause = _SHORTEST_PAUSE
             else:
-                self._pause = min(max(_SHORTEST_PAUSE, self._pause * 1.5), _LONGEST_PAUSE)
+                longer = max(_SHORTEST_PAUSE, self._pause * 1.5)
+                self._pause = min(longer, self._log.longest_pause)
             if chunk.lines or is_first:
                 return chunk
         raise StopIteration

@@ -144,7 +144,7 @@ class _Api(docker.APIClient):
             params={**wanted, "tail": "all" if tail is None else tail},
             headers={"Accept-Encoding": "identity"},
             stream=True,
-            timeout=LONG_SECONDS,
+            timeout=LONG_SECONDS,  # a followed log that is silent for longer is opened again
         )
 
     def open_pull(

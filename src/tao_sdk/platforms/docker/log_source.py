@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
-
-import requests
 
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.log_frames import (
@@ -24,12 +20,13 @@ from tao_sdk.platforms.docker.log_frames import (
     first_time,
     read_messages,
 )
+from tao_sdk.platforms.docker.streams import StreamedAnswer
 
 # The daemon finds the last so many messages quickly. It could also be asked for those since a
 # moment, but would leave out what was written after its clock was set back. So a reader that goes
 # on looks near the end first, then further back.
 _NEAR_THE_END = (4096, 131_072, 4_194_304)
-PIECE = 64 * 1024
+_PIECE = 64 * 1024
 # A line may be many messages long.
 _MESSAGES_PER_LINE, _MORE_MESSAGES = 4, 1000
 _AT_ONCE = 1000
@@ -42,7 +39,7 @@ class FrameSource:
         self._transport = transport
         self._container = container
         self._kept = kept
-        self._current: Answer | KeptFrames | None = None
+        self._current: StreamedAnswer | KeptFrames | None = None
         self.closed = False
 
     def begin(self, position: Position, *, follow: bool) -> Search | None:
@@ -76,7 +73,7 @@ class FrameSource:
         """The next piece, cut anywhere; b"" at the end."""
         assert self._current is not None, "nothing was opened"  # noqa: S101 - a programming error
         with self._transport.reaching():
-            return self._current.next_piece()
+            return self._current.next_piece() or b""
 
     def close(self) -> None:
         """End it: a thread that waits for a piece comes back."""
@@ -118,9 +115,9 @@ class FrameSource:
                 raise
             self._open_kept()
 
-    def _open(self, *, follow: bool = False, tail: int | None = None) -> Answer:
+    def _open(self, *, follow: bool = False, tail: int | None = None) -> StreamedAnswer:
         answer = self._transport.api.open_log(self._container, follow=follow, tail=tail)
-        return self._use(Answer(answer, follow=follow))
+        return self._use(StreamedAnswer(answer))
 
     def _open_kept(self) -> None:
         there = self._kept is not None and self._kept.exists()
@@ -138,47 +135,13 @@ class FrameSource:
             self._current.close()
 
     def _pieces(self) -> Generator[bytes, None, None]:
+        frames = self._current
         try:
             while piece := self.next_piece():
                 yield piece
         finally:
-            self._close_current()
-
-
-class Answer:
-    """An answer of the daemon, read piece by piece.
-
-    Any thread may close it. If another one is reading, that one comes back and closes it again.
-    """
-
-    def __init__(self, answer: requests.Response, *, follow: bool) -> None:
-        self._answer = answer
-        self._pieces: Iterator[bytes] = answer.iter_content(None if follow else PIECE)
-        self._again = b""
-        self._reading = threading.Lock()
-        self._closed = False
-
-    def next_piece(self) -> bytes:
-        with self._reading:
-            piece, self._again = self._again, b""
-            if not piece and not self._closed:
-                piece = next(self._pieces, b"")
-        return b"" if self._closed else piece
-
-    def put_back(self, piece: bytes) -> None:
-        """Return this piece once more."""
-        self._again = piece
-
-    def close(self) -> None:
-        self._closed = True
-        if self._reading.acquire(blocking=False):
-            try:
-                self._answer.close()
-            finally:
-                self._reading.release()
-        else:
-            with suppress(OSError, ValueError, RuntimeError):  # it has ended meanwhile
-                self._answer.raw.shutdown()
+            if frames is not None:
+                frames.close()
 
 
 class KeptFrames:
@@ -188,13 +151,13 @@ class KeptFrames:
         self._file = file
 
     def next_piece(self) -> bytes:
-        return b"" if self._file.closed else self._file.read(PIECE)
+        return b"" if self._file.closed else self._file.read(_PIECE)
 
     def close(self) -> None:
         self._file.close()
 
 
-_Frames = TypeVar("_Frames", Answer, KeptFrames)
+_Frames = TypeVar("_Frames", StreamedAnswer, KeptFrames)
 
 
 class _End(NamedTuple):

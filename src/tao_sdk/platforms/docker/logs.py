@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import LogChunk, LogLine
-from tao_sdk.platforms.docker.client import DockerClient
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.log_frames import THE_START, FrameParser, LineReader, Search
 from tao_sdk.platforms.docker.log_source import FrameSource
 
 _CHUNK_BYTES = 256 * 1024
+_NOT_IMPLEMENTED = 501
 
 
 class ContainerLog:
@@ -63,6 +64,10 @@ class ContainerLogReader(Iterator[LogChunk]):
             if self._frames.closed:
                 raise StopIteration from None
             raise
+        except DaemonError as error:
+            if error.status == _NOT_IMPLEMENTED:  # its logging driver keeps nothing to read
+                raise
+            raise BackendUnreachableError(f"the Docker daemon refuses the log: {error}") from error
 
     def close(self) -> None:
         self._frames.close()
@@ -95,6 +100,6 @@ class ContainerLogReader(Iterator[LogChunk]):
         lines = reader.take(messages, _CHUNK_BYTES)
         if not piece:
             self._at_end = True
-            if not self._follow:
+            if not (self._follow or self._frames.closed):
                 lines += reader.flush()
         return lines

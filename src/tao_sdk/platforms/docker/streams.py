@@ -1,4 +1,4 @@
-"""Answers of the daemon that do not end."""
+"""Answers of the daemon that arrive piece by piece."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from contextlib import suppress
 
 import requests
 
+_PIECE = 64 * 1024
 _MAX_HELD = 1024 * 1024
 _CLOSING_SECONDS = 1.0
 
 
-class FollowedAnswer:
-    """An answer without end, read by a thread, so that its reader need not wait for it."""
+class StreamedAnswer:
+    """A long answer, read by a thread: its reader gets in one piece what arrived meanwhile.
+
+    Any thread may close it. That ends it for its reader, too.
+    """
 
     def __init__(self, answer: requests.Response) -> None:
         self._answer = answer
@@ -27,10 +31,12 @@ class FollowedAnswer:
         self._thread = threading.Thread(target=self._read, name="tao-docker-stream", daemon=True)
         self._thread.start()
 
-    def next_piece(self, seconds: float) -> bytes | None:
+    def next_piece(self, seconds: float | None = None) -> bytes | None:
         """What arrives within so many seconds: None when nothing does, b"" at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._held or self._over, seconds)
+            self._changed.wait_for(lambda: self._held or self._over or self._closing, seconds)
+            if self._closing:
+                return b""
             if self._held:
                 piece = b"".join(self._held)
                 self._held.clear()
@@ -40,6 +46,11 @@ class FollowedAnswer:
             if self._error is not None:
                 raise self._error
             return b"" if self._over else None
+
+    def put_back(self, piece: bytes) -> None:
+        """Return this piece once more."""
+        with self._changed:
+            self._held.insert(0, piece)
 
     @property
     def closed(self) -> bool:
@@ -60,7 +71,7 @@ class FollowedAnswer:
 
     def _read(self) -> None:
         try:
-            for piece in self._answer.iter_content(None):
+            for piece in self._answer.iter_content(_PIECE):
                 with self._changed:
                     if not self._held:
                         self._changed.notify_all()

@@ -10,7 +10,7 @@ from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
-from tao_sdk.platforms.docker.streams import FollowedAnswer
+from tao_sdk.platforms.docker.streams import StreamedAnswer
 
 # How a job ends, or lets go of the GPUs that another one waits for.
 _EVENTS = ["die", "destroy"]
@@ -32,7 +32,7 @@ class EventBackoff(PollBackoff):
         super().__init__(longest)
         self._transport = transport
         self._job_ids = frozenset(job_ids)
-        self._events: FollowedAnswer | None = None
+        self._events: StreamedAnswer | None = None
         self._unread = b""
         self._settled_at = 0.0
 
@@ -61,7 +61,7 @@ class EventBackoff(PollBackoff):
         deadline = time.monotonic() + seconds
         if self._events is None:
             answer = self._transport.api.open_events(json.dumps(_FILTERS))
-            self._events = FollowedAnswer(answer)
+            self._events = StreamedAnswer(answer)
         while (left := deadline - time.monotonic()) > 0:
             with self._transport.reaching():
                 piece = self._events.next_piece(left)

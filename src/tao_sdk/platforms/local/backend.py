@@ -93,7 +93,7 @@ class LocalBackend(Backend):
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
         return [
-            PolledLog(partial(self._read_log, path), rank=rank)
+            PolledLog(partial(self._read_log, path), rank=rank, longest_pause=self.poll_seconds)
             for rank, path in enumerate(_local(job).log_files)
         ]
 
