@@ -30,7 +30,7 @@ def in_queue(state: str, reason: str = "None", *, id_: str = "77", name: str = N
 
 def accounted(state: str, code: str = "0:0", *, id_: str = "77", name: str = NAME) -> str:
     """A line of sacct."""
-    return f"{id_}|{name}|{state}|{code}|2026-04-20T09:00:00|2026-04-20T09:09:37|node7"
+    return f"{id_}|{name}|{state}|{code}|node7"
 
 
 def record(code: int, attempt: int = 1) -> Section:

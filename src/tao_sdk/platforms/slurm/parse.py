@@ -39,8 +39,6 @@ class Ended(NamedTuple):
     state: str
     exit_code: int | None
     signal: int
-    start: str
-    end: str
     nodes: str
     by: str = ""
     """The user who cancelled it, by number or name."""
@@ -63,28 +61,14 @@ class Claim(NamedTuple):
 class JobFiles(NamedTuple):
     """The files of a job that is not in the queue."""
 
-    submissions: tuple[Attempt, ...] = ()
-    """One of each number, in order."""
+    attempts: tuple[Attempt, ...] = ()
+    """Its submissions, oldest first."""
     claims: tuple[Claim, ...] = ()
     records: tuple[ResultRecord, ...] = ()
     """Of the last attempt."""
     status_line: str = ""
     has_credentials: bool = False
     """Whether the file with the values of its variables is still there."""
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The submissions, oldest first.
-
-        If one was made twice, the copy that claimed it counts; one whose submitter died before it
-        noted it is known by its claim alone.
-        """
-        known = {attempt.number: attempt for attempt in self.submissions}
-        for claim in self.claims:
-            if claim.owner[:1].isdigit():
-                attempt = known.get(claim.submission, Attempt(claim.submission))
-                known[claim.submission] = attempt._replace(native_id=claim.owner)
-        return tuple(known[number] for number in sorted(known))
 
 
 _Row = TypeVar("_Row", QueueRow, Ended)
@@ -155,13 +139,13 @@ def _queue_rows(text: str) -> Iterable[QueueRow]:
 def _accounting(text: str) -> Iterable[Ended]:
     for line in text.splitlines():
         parts = line.split("|")
-        if len(parts) != 7:
+        if len(parts) != 5:
             continue
-        id_, name, state, code, start, end, nodes = parts
+        id_, name, state, code, nodes = parts
         exit_code, signal = exit_status(code)
         by = state.partition(" by ")[2]
         for one in task_ids(_of_first_component(id_)):
-            yield Ended(one, name, state_word(state), exit_code, signal, start, end, nodes, by)
+            yield Ended(one, name, state_word(state), exit_code, signal, nodes, by)
 
 
 def _of_first_component(id_: str) -> str:
@@ -198,8 +182,6 @@ def _controller(text: str) -> Iterable[Ended]:
             state_word(fields.get("JobState", "")),
             exit_code,
             signal,
-            fields.get("StartTime", ""),
-            fields.get("EndTime", ""),
             fields.get("NodeList", ""),
             restarts=int(fields["Restarts"]) if "Restarts" in fields else None,
         )
@@ -219,7 +201,7 @@ def exit_status(text: str) -> tuple[int, int]:
 
 def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
     has_credentials = False
-    submissions: dict[int, Attempt] = {}
+    attempts: dict[int, Attempt] = {}
     claims: list[Claim] = []
     records: list[ResultRecord] = []
     status_line = ""
@@ -228,7 +210,7 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
             has_credentials = True
         elif section.name == "submissions":
             noted = (_attempt(line) for line in section.text.splitlines())
-            submissions = {attempt.number: attempt for attempt in noted if attempt}
+            attempts = {attempt.number: attempt for attempt in noted if attempt}
         elif section.name == "claim":
             if claim := _claim(section.words):
                 claims.append(claim)
@@ -237,12 +219,18 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
                 records.append(record)
         elif section.name == "status":
             status_line = section.text.strip()
-    begun = sum(claim.owner[:1].isdigit() for claim in claims)
+    claims.sort()
+    begun = [claim for claim in claims if claim.owner[:1].isdigit()]
+    for claim in begun:
+        # If one was submitted twice, the copy that claimed it counts; one whose submitter died
+        # before it noted it is known by its claim alone.
+        attempt = attempts.get(claim.submission, Attempt(claim.submission))
+        attempts[claim.submission] = attempt._replace(native_id=claim.owner)
     return JobFiles(
-        tuple(submissions[number] for number in sorted(submissions)),
-        tuple(sorted(claims)),
+        tuple(attempts[number] for number in sorted(attempts)),
+        tuple(claims),
         # An attempt's number is how many had begun, itself included.
-        tuple(record for record in records if record.attempt >= begun),
+        tuple(record for record in records if record.attempt >= len(begun)),
         status_line,
         has_credentials,
     )

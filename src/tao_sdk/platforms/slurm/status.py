@@ -92,10 +92,7 @@ _ENDS = {
 _FAULTS = {"NODE_FAIL": "infra", "BOOT_FAIL": "infra", "PREEMPTED": "preempted"}
 
 # Ends that leave no exit code of the program.
-_WITHOUT_CODE = frozenset(
-    ["NODE_FAIL", "BOOT_FAIL", "CANCELLED", "PREEMPTED", "REVOKED", "DEADLINE"]
-)
-
+_WITHOUT_CODE = {"NODE_FAIL", "BOOT_FAIL", "CANCELLED", "PREEMPTED", "REVOKED", "DEADLINE"}
 
 _NODE = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -150,7 +147,7 @@ def judge(job_id: str, key: str, answer: Answer, *, cancel_requested: bool = Fal
     for row in rows:
         # The queue is never behind, accounting often is. But the queue has no exit code.
         if row.id == slurm_id and (ended is None or ended.state != row.state):
-            ended = Ended(slurm_id, name, row.state, None, 0, "", "", row.nodes)
+            ended = Ended(slurm_id, name, row.state, None, 0, row.nodes)
     return _ended(ended, files, slurm_id, cancel_requested=cancel_requested)
 
 
@@ -191,9 +188,6 @@ def _why_waiting(row: QueueRow) -> str:
     return message
 
 
-_OWN_RECORD = "from the job's own record"
-
-
 def _ended(
     ended: Ended | None, files: JobFiles, slurm_id: str, *, cancel_requested: bool
 ) -> Verdict:
@@ -207,8 +201,10 @@ def _ended(
             return Verdict(JobState.CANCELED, "cancelled before it began", slurm_id=slurm_id)
         if last is None or last.exit_code is None:
             return Verdict(None)
-        by_claim = _by_claim(last, slurm_id)
-        return _judged(by_claim, files, last, _OWN_RECORD, cancel_requested=cancel_requested)
+        state = "FAILED" if last.exit_code else "COMPLETED"
+        ended = Ended(slurm_id, "", state, last.exit_code, 0, "")
+        source = "from the job's own record"
+        return _judged(ended, files, last, source, cancel_requested=cancel_requested)
     if ended.restarts is None:
         claim = max(mine, default=None)
     else:
@@ -216,18 +212,11 @@ def _ended(
     verdict = _judged(
         ended, files, claim, f"Slurm: {ended.state}", cancel_requested=cancel_requested
     )
-    if ended.restarts is None:
-        return verdict
-    if claim is None and ended.state == "FAILED":
+    if ended.restarts is not None and claim is None and ended.state == "FAILED":
         # Nothing of ours ran: the node refused it, or has no such user or folder.
         message = f"{verdict.message}; its batch script did not begin"
         return verdict._replace(message=message, reason="LAUNCH_FAILED")
     return verdict
-
-
-def _by_claim(claim: Claim, slurm_id: str) -> Ended:
-    state = "FAILED" if claim.exit_code else "COMPLETED"
-    return Ended(slurm_id, "", state, claim.exit_code, 0, "", "", "")
 
 
 def _judged(

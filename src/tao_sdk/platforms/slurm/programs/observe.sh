@@ -58,7 +58,7 @@ mark end-of-jobs
 mark accounting
 # An array by its own number: of tasks that never began accounting has one line for all.
 ids=$(printf '%s\n' "${ids#,}" | tr , '\n' | sed 's/_.*//' | sort -u | tr '\n' ,)
-if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,Start,End,NodeList 2>&1); then
+if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,NodeList 2>&1); then
   printf '%s\n' "$told"
   # Accounting lags behind the controller, which matters where the job left no exit code.
   set -- $unsure
