@@ -18,7 +18,6 @@ from tao_sdk.platforms.backend import JobIdentity
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.request import JobRequest, build_request
 from tao_sdk.platforms.slurm import cluster_settings as clusters
-from tao_sdk.platforms.slurm import packaged_defaults
 from tao_sdk.platforms.slurm import plan as planning
 from tao_sdk.platforms.slurm.options import PROTECTED, SlurmOptions
 from tao_sdk.platforms.slurm.probe import Facts, choose_runtime, minutes, parse_facts
@@ -100,20 +99,22 @@ class TestCluster:
         assert clusters.from_environment().partition == "polar,polar3,polar4,grizzly"
         with pytest.raises(ValidationError, match="grants \\(4 h\\)"):
             check_wall_time("grizzly", 241, {"grizzly": 2880})
-        code = Path(packaged_defaults.__file__).parents[2]
-        named = [path for path in code.rglob("*.py") if "grizzly" in path.read_text()]
-        assert named == []
+        code = Path(clusters.__file__).parents[2]
+        programs = [path for path in code.rglob("*") if path.suffix in (".py", ".sh")]
+        ours = [path for path in programs if "bank" not in path.relative_to(code).parts]
+        assert len(ours) > 100
+        assert [path for path in ours if re.search("grizzly|polar", path.read_text())] == []
 
     def test_without_packaged_data_the_cluster_chooses(
         self, monkeypatch: pytest.MonkeyPatch, cluster: clusters.ClusterSettings, tmp_path: Path
     ) -> None:
         monkeypatch.delenv("SLURM_PARTITION")
-        monkeypatch.setattr(packaged_defaults.resources, "files", lambda _package: tmp_path)
-        packaged_defaults.packaged_defaults.cache_clear()
+        monkeypatch.setattr(clusters.resources, "files", lambda _package: tmp_path)
+        clusters.packaged_defaults.cache_clear()
         try:
             found = staged(clusters.from_environment(), ask(time_hours=12))
         finally:
-            packaged_defaults.packaged_defaults.cache_clear()
+            clusters.packaged_defaults.cache_clear()
         assert not [line for line in found.directives if line.startswith("--partition")]
 
     @pytest.mark.parametrize("text", ["/", "relative", "/a/../b", "/with space", "/a\nb", "/%x"])
@@ -423,9 +424,8 @@ class TestPaths:
             command="true", inputs={"/in/a": "s3://bucket/big", "/in/b": "lustre:///data/b"}
         )["command"]
         request = ask(command)
-        data = planning.data_of(request)
-        assert [path for _, path in data.paths] == ["/data/b"]
-        [note] = planning.notes(staged(cluster, request), data, FACTS)
+        assert list(planning.required_paths(request)) == ["/data/b"]
+        [note] = planning.notes(request, staged(cluster, request), FACTS)
         assert "s3://bucket/big" in note
         assert "GPUs idle" in note
 
@@ -434,7 +434,7 @@ class TestPaths:
 
         command = build_entrypoint(command="true", inputs={"/in/a": "file:///home/me/a"})["command"]
         with pytest.raises(ValidationError, match="a file of this machine"):
-            planning.data_of(ask(command))
+            planning.required_paths(ask(command))
 
 
 class TestFacts:

@@ -17,11 +17,11 @@ from slurm_lab import SlurmPlatformLab
 from lab.slurm import LoginVariant
 from lab.transfers import tree
 from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
+from tao_sdk.platforms.remote.results import RemoteResults
 from tao_sdk.platforms.results import results_of
 from tao_sdk.platforms.slurm import SlurmSDK
 from tao_sdk.platforms.slurm.client import SshTransport
 from tao_sdk.platforms.slurm.cluster_settings import from_environment
-from tao_sdk.platforms.slurm.results import SlurmResults
 from tao_sdk.results import ResultSource, Selection, State, copy_results, plan_pull
 
 MIB = 1024 * 1024
@@ -60,9 +60,15 @@ def transport(lab: SlurmPlatformLab) -> SshTransport:
     return SshTransport(from_environment().login)
 
 
+def results_in(transport: SshTransport, folder: Path) -> RemoteResults:
+    """As the backend makes them."""
+    user = transport.login.user
+    return RemoteResults(transport, f"lustre://{folder}", str(folder), user, "on the cluster")
+
+
 @pytest.fixture
-def source(transport: SshTransport, results: Path) -> SlurmResults:
-    return SlurmResults(transport, f"lustre://{results}", str(results))
+def source(transport: SshTransport, results: Path) -> RemoteResults:
+    return results_in(transport, results)
 
 
 @pytest.fixture
@@ -93,7 +99,7 @@ def large_file(path: Path, size: int = 80 * MIB) -> None:
 
 
 def test_everything_comes_and_once_only(
-    transport: SshTransport, source: SlurmResults, results: Path, copy: Path
+    transport: SshTransport, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     (results / "latest").symlink_to("train/model.pth")
     os.link(results / "status.json", results / "train" / "same file")
@@ -110,14 +116,14 @@ def test_everything_comes_and_once_only(
 
 @pytest.mark.parametrize("way_in", [LoginVariant(noise=True)], indirect=True)
 def test_chatter_of_login_scripts_is_left_out(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     large_file(results / "large")
     assert set(pull(source, copy, verify=True).values()) == {State.COPIED}
     assert tree(copy) == tree(results)
 
 
-def test_hostile_names(source: SlurmResults, results: Path, copy: Path) -> None:
+def test_hostile_names(source: RemoteResults, results: Path, copy: Path) -> None:
     for name in HOSTILE:
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_bytes(os.fsencode(name))
@@ -128,7 +134,7 @@ def test_hostile_names(source: SlurmResults, results: Path, copy: Path) -> None:
     assert set(pull(source, copy, verify=True).values()) == {State.PRESENT}
 
 
-def test_hostile_names_of_large_files(source: SlurmResults, results: Path, copy: Path) -> None:
+def test_hostile_names_of_large_files(source: RemoteResults, results: Path, copy: Path) -> None:
     for name in ("-n 1\n", os.fsdecode(b"--version\xff")):
         large_file(results / name, 33 * MIB)
     assert set(pull(source, copy, verify=True).values()) == {State.COPIED}
@@ -136,7 +142,7 @@ def test_hostile_names_of_large_files(source: SlurmResults, results: Path, copy:
 
 
 def test_many_files_in_few_round_trips(
-    transport: SshTransport, source: SlurmResults, results: Path, copy: Path
+    transport: SshTransport, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     for number in range(1500):
         folder = results / str(number // 100)
@@ -152,7 +158,7 @@ def test_many_files_in_few_round_trips(
     assert len(list(transport.calls)) == 5
 
 
-def test_a_choice_of_files(source: SlurmResults, results: Path, copy: Path) -> None:
+def test_a_choice_of_files(source: RemoteResults, results: Path, copy: Path) -> None:
     chosen = Selection(include=("*.pth", "*.sh"), exclude=("run*",))
     assert pull(source, copy, chosen) == {"train/model.pth": State.COPIED}
     assert [path.name for path in copy.rglob("*")] == ["train", "model.pth"]
@@ -162,7 +168,7 @@ def test_a_choice_of_files(source: SlurmResults, results: Path, copy: Path) -> N
 
 
 def test_links_inside_are_kept_and_others_are_not_followed(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     outside = results.parent / "outside"
     outside.mkdir()
@@ -183,7 +189,7 @@ def test_links_inside_are_kept_and_others_are_not_followed(
 
 
 def test_a_folder_that_became_a_link_out_is_not_followed(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     """Between listing and fetching; even if what is behind it looks just like what was listed."""
     plan = plan_pull(source, copy)
@@ -196,14 +202,14 @@ def test_a_folder_that_became_a_link_out_is_not_followed(
     assert not (copy / "train" / "model.pth").exists()
 
 
-def test_pipes_are_skipped(source: SlurmResults, results: Path, copy: Path) -> None:
+def test_pipes_are_skipped(source: RemoteResults, results: Path, copy: Path) -> None:
     os.mkfifo(results / "pipe")
     assert pull(source, copy)["pipe"] is State.SKIPPED
 
 
 @pytest.mark.parametrize("name", ["train", "train/model.pth", "large"])
 def test_what_the_user_may_not_read_is_reported(
-    source: SlurmResults, results: Path, copy: Path, name: str
+    source: RemoteResults, results: Path, copy: Path, name: str
 ) -> None:
     large_file(results / "large", 33 * MIB)
     (results / name).chmod(0)
@@ -217,17 +223,17 @@ def test_what_the_user_may_not_read_is_reported(
 def test_no_results_and_no_right_to_see_them(
     lab: SlurmPlatformLab, transport: SshTransport, copy: Path
 ) -> None:
-    nowhere = SlurmResults(transport, "lustre:///no/such", "/no/such")
+    nowhere = results_in(transport, Path("/no/such"))
     with pytest.raises(ValidationError, match="not there: lustre:///no/such"):
         pull(nowhere, copy)
     locked = lab.slurm.shared / "locked"
     locked.mkdir(mode=0)
     with pytest.raises(PlatformError, match=f"Permission denied for {lab.slurm.user}"):
-        pull(SlurmResults(transport, f"lustre://{locked}", str(locked)), copy)
+        pull(results_in(transport, locked), copy)
     assert not copy.exists()
 
 
-def test_a_destination_in_the_results_themselves(source: SlurmResults, results: Path) -> None:
+def test_a_destination_in_the_results_themselves(source: RemoteResults, results: Path) -> None:
     with pytest.raises(ValidationError, match="lies in the results"):
         pull(source, results / "copy")
 
@@ -237,7 +243,7 @@ def test_a_destination_in_the_results_themselves(source: SlurmResults, results: 
 
 @pytest.mark.parametrize("name", ["status.json", "large"])
 def test_a_file_that_changes_while_it_is_fetched(
-    source: SlurmResults, results: Path, copy: Path, name: str
+    source: RemoteResults, results: Path, copy: Path, name: str
 ) -> None:
     large_file(results / "large", 33 * MIB)
     left = [1]
@@ -253,7 +259,7 @@ def test_a_file_that_changes_while_it_is_fetched(
 
 
 def test_a_small_file_that_becomes_a_large_one(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     plan = plan_pull(source, copy)
     large_file(results / "status.json", 33 * MIB)
@@ -264,7 +270,7 @@ def test_a_small_file_that_becomes_a_large_one(
 
 
 def test_a_file_that_never_rests_is_reported_and_not_left_half(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     counted: list[int] = []
 
@@ -281,7 +287,7 @@ def test_a_file_that_never_rests_is_reported_and_not_left_half(
 
 
 def test_a_file_that_goes_away_is_not_missed(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     plan = plan_pull(source, copy)
     (results / "status.json").unlink()
@@ -291,7 +297,7 @@ def test_a_file_that_goes_away_is_not_missed(
 
 
 def test_verify_finds_content_that_size_and_time_hide(
-    source: SlurmResults, results: Path, copy: Path
+    source: RemoteResults, results: Path, copy: Path
 ) -> None:
     pull(source, copy)
     damaged = copy / "train" / "run.sh"
@@ -309,7 +315,7 @@ def test_verify_finds_content_that_size_and_time_hide(
 
 
 def test_a_large_file_goes_on_where_the_connection_was_lost(
-    lab: SlurmPlatformLab, source: SlurmResults, results: Path, copy: Path
+    lab: SlurmPlatformLab, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     large_file(results / "large")
     came = 0
@@ -334,7 +340,7 @@ def test_a_large_file_goes_on_where_the_connection_was_lost(
 
 
 def test_small_files_that_came_before_the_connection_was_lost_are_kept(
-    lab: SlurmPlatformLab, source: SlurmResults, results: Path, copy: Path
+    lab: SlurmPlatformLab, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     for number in range(30):
         (results / f"{number:02}").write_bytes(os.urandom(MIB))
@@ -359,10 +365,11 @@ _SLOW_PULL = """
 import sys, time
 from pathlib import Path
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.results import SlurmResults
+from tao_sdk.platforms.remote.results import RemoteResults
 from tao_sdk.results import copy_results, plan_pull
 
-source = SlurmResults(SlurmSDK().backend.transport, "lustre://" + sys.argv[1], sys.argv[1])
+transport, folder = SlurmSDK().backend.transport, sys.argv[1]
+source = RemoteResults(transport, "lustre://" + folder, folder, "ada", "on the cluster")
 came = 0
 
 def stop(count):
@@ -377,7 +384,7 @@ list(copy_results(source, plan_pull(source, Path(sys.argv[2])), stop))
 
 
 def test_a_killed_pull_is_finished_by_the_next(
-    lab: SlurmPlatformLab, source: SlurmResults, results: Path, copy: Path
+    lab: SlurmPlatformLab, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     large_file(results / "large")
     process = subprocess.Popen(
@@ -401,7 +408,7 @@ def test_a_killed_pull_is_finished_by_the_next(
 
 
 def test_the_next_host_is_used_and_none_is_said(
-    lab: SlurmPlatformLab, source: SlurmResults, results: Path, copy: Path
+    lab: SlurmPlatformLab, source: RemoteResults, results: Path, copy: Path
 ) -> None:
     plan = plan_pull(source, copy)
     lab.slurm.stop_sshd(lab.slurm.hosts[0])
@@ -417,13 +424,14 @@ _MEASURED_PULL = """
 import resource, sys
 from pathlib import Path
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.results import SlurmResults
+from tao_sdk.platforms.remote.results import RemoteResults
 from tao_sdk.results import copy_results, plan_pull
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-source = SlurmResults(SlurmSDK().backend.transport, "lustre://" + sys.argv[1], sys.argv[1])
+transport, folder = SlurmSDK().backend.transport, sys.argv[1]
+source = RemoteResults(transport, "lustre://" + folder, folder, "ada", "on the cluster")
 plan = plan_pull(source, Path(sys.argv[2]))
 before = peak()
 assert all(outcome.state == "copied" for outcome in copy_results(source, plan))

@@ -27,7 +27,7 @@ from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.remote.result_listing import parse_names, parse_sizes
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm import arrays, logs
+from tao_sdk.platforms.slurm import logs
 from tao_sdk.platforms.slurm import observe as observing
 from tao_sdk.platforms.slurm import plan as planning
 from tao_sdk.platforms.slurm import submit as submitting
@@ -59,7 +59,8 @@ class SlurmBackend(Backend):
         self.cluster = cluster
         self.transport = SshTransport(cluster.login)
         self.images = ImageCache(cluster, self.transport, on_convert)
-        self._facts: tuple[float, Facts] | None = None
+        self._facts: Facts | None = None
+        self._facts_from = 0.0
         self._unknown: dict[str, JobFiles] = {}
         self._shared = SharedQueue(cluster.login)
         self._accepted = AcceptedAge()
@@ -69,12 +70,10 @@ class SlurmBackend(Backend):
     # ------------------------------------------------------------------ submitting
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
-        planning.refuse_impossible(request)
-        data = planning.data_of(request)
-        wanted = planning.paths_of(request, data)
-        facts, missing = self._look_around(request, list(wanted))
+        required = planning.required_paths(request)
+        facts, missing = self._probe(request.image, list(required))
         staged = planning.stage(request, identity, self.cluster, facts, self.images.folder)
-        planning.refuse_missing(wanted, missing)
+        planning.refuse_missing(required, missing)
         job_folder = staged.job_folder
         return Plan(
             identity=identity,
@@ -87,7 +86,10 @@ class SlurmBackend(Backend):
                 "nodes": staged.resources.nodes,
             },
             results_dir=f"lustre://{job_folder.results}",
-            warnings=(*planning.notes(staged, data, facts), *self.images.notes(staged, facts)),
+            warnings=(
+                *planning.notes(request, staged, facts),
+                *self.images.notes(staged, facts),
+            ),
             payload=staged,
         )
 
@@ -96,21 +98,24 @@ class SlurmBackend(Backend):
 
     def submit(self, plan: Plan) -> Submission:
         note = self.images.ensure_image(plan)
-        return _submission(plan, submitting.submit(self.transport, plan), note)
+        return self._submission(plan, submitting.submit(self.transport, plan), note)
 
     def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
         found: dict[str, Submission] = {}
-        for array in arrays.group(self.images.usable(plans)):
-            ids = submitting.submit_array(self.transport, self.cluster.base, array)
-            for plan in array.plans:
+        for some in submitting.alike(self.images.usable(plans)):
+            ids = submitting.submit_array(self.transport, self.cluster.base, some)
+            for plan in some:
                 if plan.job_id in ids:
                     note = self.images.ensure_image(plan)
-                    found[plan.job_id] = _submission(plan, ids[plan.job_id], note)
+                    found[plan.job_id] = self._submission(plan, ids[plan.job_id], note)
         return found
 
+    def _submission(self, plan: Plan, slurm_id: str, note: str) -> Submission:
+        folder = plan.payload.job_folder
+        return submitting.submission(plan.identity, plan.intent, folder, slurm_id, note)
+
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        ids = submitting.settle(self.transport, jobs)
-        return {job.job_id: _adopted(job, ids[job.job_id]) for job in jobs if job.job_id in ids}
+        return submitting.settle(self.transport, jobs)
 
     @property
     def retry_limits(self) -> RetryLimits:
@@ -142,7 +147,7 @@ class SlurmBackend(Backend):
         observed = {job.job_id: observing.observation(job, answer) for job in jobs}
         self._states |= {job_id: seen.state for job_id, seen in observed.items()}
         self._unknown = {
-            job_id: answer.files.get(job_id, JobFiles())
+            job_id: answer.files_of(job_id)
             for job_id, seen in observed.items()
             if seen.state is None and not seen.unreachable
         }
@@ -212,16 +217,13 @@ class SlurmBackend(Backend):
         return logs.chunk_of(mounted(sections), known, labelled=labelled, flush=flush)
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
-        answer = observing.ask(self.transport, jobs)
-        judged = [job for job in jobs if job.job_id not in answer.away]
-        return gather_evidence(self.transport, [observing.case_of(job, answer) for job in judged])
+        return gather_evidence(self.transport, jobs)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        # Asked for right after `observe` missed the job: what it read is still here.
+        # Called right after `observe` missed the job: what it read is still here.
         files = self._unknown.pop(job.job_id, None)
         if files is None:
-            answer = observing.ask_one(self.transport, job)
-            files = answer.files.get(job.job_id, JobFiles())
+            files = observing.ask_one(self.transport, job).files_of(job.job_id)
         return sorted(files.records, key=lambda record: record.rank)
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
@@ -229,10 +231,11 @@ class SlurmBackend(Backend):
         return parse_sizes(answer.data)
 
     def result_source(self, job: JobRef) -> ResultSource:
-        from tao_sdk.platforms.slurm.results import SlurmResults
+        from tao_sdk.platforms.remote.results import RemoteResults
 
         folder = planning.cluster_path("results_dir", job.results_dir)
-        return SlurmResults(self.transport, job.results_dir, folder)
+        user = self.transport.login.user
+        return RemoteResults(self.transport, job.results_dir, folder, user, "on the cluster")
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         verdict = observing.verdict_of(job, observing.ask_one(self.transport, job))
@@ -267,57 +270,35 @@ class SlurmBackend(Backend):
         _refuse_denied(answer, asked)
         return parse_names(answer, path)
 
-    # ------------------------------------------------------------------ inner workings
+    # ------------------------------------------------------------------ before a plan
 
-    def facts(self) -> Facts:
-        """What the cluster has; asked again every ten minutes."""
-        if self._facts is None or time.monotonic() - self._facts[0] > _FACTS_SECONDS:
-            self._learn(self.transport.run("probe", self._about_site()))
-        assert self._facts is not None, "just learned"  # noqa: S101 - our own mistake
-        return self._facts[1]
+    def _probe(self, image: str, paths: Sequence[str]) -> tuple[Facts, list[str]]:
+        """What the cluster has, and which of the paths are missing.
 
-    def _learn(self, answer: Sequence[Section]) -> None:
-        self._facts = (time.monotonic(), parse_facts(answer))
-
-    def _about_site(self) -> dict[str, str]:
-        mounts = "\n".join(mount.source for mount in self.cluster.mounts)
-        return {"base": self.cluster.base, "mounts": mounts}
-
-    def _look_around(self, request: JobRequest, paths: Sequence[str]) -> tuple[Facts, list[str]]:
-        """What the cluster has, and which of the paths are missing: all of it in one round trip,
-        or none where everything is known.
+        One round trip, or none where everything is known.
         """
-        asked: dict[str, dict[str, str]] = {}
-        if self._facts is None or time.monotonic() - self._facts[0] > _FACTS_SECONDS:
-            asked["probe"] = self._about_site()
-        image_query = self.images.cache_query(parse_image(request.image) if request.image else None)
-        if image_query:
-            asked["convert_look"] = image_query
+        programs: dict[str, dict[str, str]] = {}
+        known = self._facts
+        if time.monotonic() - self._facts_from > _FACTS_SECONDS:
+            known = None
+        if known is None:
+            mounts = "\n".join(mount.source for mount in self.cluster.mounts)
+            programs["probe"] = {"base": self.cluster.base, "mounts": mounts}
+        if image_query := self.images.cache_query(parse_image(image) if image else None):
+            programs["convert_look"] = image_query
         if paths:
-            asked["paths"] = {}
-        if not asked:
-            return self.facts(), []
-        listed = "".join(f"{path}\n" for path in paths).encode()
-        answers = self.transport.run_together(asked, listed)
-        if "probe" in answers:
-            self._learn(answers["probe"])
+            programs["paths"] = {}
+        answers: dict[str, list[Section]] = {}
+        if programs:
+            lines = "".join(f"{path}\n" for path in paths).encode()
+            answers = self.transport.run_together(programs, lines)
+        if known is None:
+            known = self._facts = parse_facts(answers["probe"])
+            self._facts_from = time.monotonic()
         if image_query:
             self.images.store_answer(image_query, answers["convert_look"])
         found = answers.get("paths", ())
-        return self.facts(), [section.words for section in found if section.name == "missing"]
-
-
-def _submission(plan: Plan, slurm_id: str, note: str) -> Submission:
-    native = submitting.native_of(plan.intent, plan.payload.job_folder, slurm_id)
-    queued = f"Queued as Slurm job {slurm_id}"
-    return Submission(plan.identity.name, native, f"{queued}; {note}" if note else queued)
-
-
-def _adopted(job: JobRef, slurm_id: str | None) -> Submission | None:
-    if slurm_id is None:
-        return None
-    native = submitting.native_of(job.native, folder_of(job), slurm_id)
-    return Submission(job.identity.name, native, f"Queued as Slurm job {slurm_id}")
+        return known, [section.words for section in found if section.name == "missing"]
 
 
 def _refuse_denied(answer: Section, path: str) -> None:

@@ -1,9 +1,13 @@
-"""The cluster and the site's defaults, from SLURM_* variables."""
+"""The cluster and the site's defaults, from SLURM_* variables and the packaged platform data."""
 
 from __future__ import annotations
 
+import functools
+import json
 import posixpath
 import re
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +16,10 @@ from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.slurm.options import check_mounts, check_words
-from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
 
+# Of the bank inside this package, whichever bank is in use, because these are defaults of the SDK.
+# Read here and not through `tao_sdk.skills`, which lies above the platforms.
+_PLATFORMS = "skills/bank/skills/platform/platforms.manifest.json"
 _DEFAULT_BASE = "/lustre/fsw/portfolios/edgeai/users/{user}"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(:\d+)?")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -44,6 +50,29 @@ class ClusterSettings(NamedTuple):
     retry_seconds: float
 
 
+class PackagedDefaults(NamedTuple):
+    """What the packaged platform data say about SLURM."""
+
+    partition: str = ""
+    """Default partitions, by comma; empty lets the cluster choose."""
+    limits: Mapping[str, int] = {}
+    """Wall-time limits of these partitions in minutes, which clusters do not always report."""
+
+
+@functools.cache
+def packaged_defaults() -> PackagedDefaults:
+    """The defaults, read once; none in an installation without a packaged bank."""
+    manifest = resources.files("tao_sdk").joinpath(_PLATFORMS)
+    if not manifest.is_file():
+        return PackagedDefaults()
+    platforms = json.loads(manifest.read_text(encoding="utf-8"))["platforms"]
+    [record] = [record for record in platforms if record["name"] == "slurm"]
+    values = record["resource_defaults"]
+    minutes = int(values["max_time_hours"] * 60)
+    partition = values["partition"]
+    return PackagedDefaults(partition, dict.fromkeys(partition.split(","), minutes))
+
+
 def from_environment() -> ClusterSettings:
     """The cluster that the environment names; `CredentialError` when it names none."""
     settings.require("SLURM_USER", "SLURM_HOSTNAME", purpose="SLURM over ssh")
@@ -54,7 +83,7 @@ def from_environment() -> ClusterSettings:
         login=Login(
             user=user,
             hosts=_hosts(settings.get("SLURM_HOSTNAME")),
-            key=_key(),
+            key=_readable("SSH_KEY_PATH"),
             config=_readable("SLURM_SSH_CONFIG"),
             reuse_only=switch("SLURM_SSH_REUSE_ONLY"),
         ),
@@ -75,7 +104,7 @@ def from_environment() -> ClusterSettings:
         warn_before_limit=switch("SLURM_USE_TIMEOUT"),
         mail_user=_words("SLURM_MAIL_USER"),
         runtime=_runtime(),
-        retries=int(settings.get_seconds("SLURM_MAX_RETRIES")),
+        retries=_count("SLURM_MAX_RETRIES", least=0),
         retry_seconds=settings.get_seconds("SLURM_RETRY_SECONDS"),
     )
 
@@ -113,11 +142,6 @@ def _hosts(text: str) -> tuple[str, ...]:
     return hosts
 
 
-def _key() -> str:
-    """The private key to use; "" leaves the choice to ssh and its agent."""
-    return _readable("SSH_KEY_PATH")
-
-
 def _readable(name: str) -> str:
     text = settings.get(name)
     if not text:
@@ -134,21 +158,26 @@ def _words(name: str) -> str:
     return check_words(name, text) if text else ""
 
 
-def _hours(name: str) -> float:
+def positive_number(name: str, what: str = "a number") -> float:
+    """A setting that is a number above 0."""
     text = settings.get(name)
     try:
-        hours = float(text)
+        number = float(text)
     except ValueError:
-        hours = 0.0
-    if not 0 < hours < float("inf"):
-        raise ValidationError(f"{name}={text!r} is not a number of hours above 0")
-    return hours
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise ValidationError(f"{name}={text!r} is not {what} above 0")
+    return number
 
 
-def _count(name: str) -> int:
+def _hours(name: str) -> float:
+    return positive_number(name, "a number of hours")
+
+
+def _count(name: str, least: int = 1) -> int:
     text = settings.get(name)
-    if not text.isdigit() or int(text) < 1:
-        raise ValidationError(f"{name}={text!r} is not a whole number of at least 1")
+    if not text.isdigit() or int(text) < least:
+        raise ValidationError(f"{name}={text!r} is not a whole number of at least {least}")
     return int(text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.job_states import JobState
@@ -14,42 +13,42 @@ from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.remote.framing import Section, table
 from tao_sdk.platforms.slurm import logs
 from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.job_folder import folder_of, node_count
+from tao_sdk.platforms.slurm.observe import ask, verdict_of
 from tao_sdk.platforms.slurm.status import Verdict
 from tao_sdk.result_record import ResultRecord
 
 # Each brings the ends of three files: some hundred kilobytes at most.
 _AT_ONCE = 50
 
-
 # Lines of Slurm about ranks that it stops because another one failed; not a cancellation.
 _SLURMS_OWN = re.compile(r"(?m)^.*(?:slurmstepd\S*: error: \*\*\* STEP|srun: error: ).*\n?")
 
 
-class Case(NamedTuple):
-    """A job that has ended, and what is known about its end."""
-
-    job: JobRef
-    folder: str
-    verdict: Verdict
-    nodes: int
-    records: Sequence[ResultRecord]
-
-
-def gather_evidence(transport: SshTransport, cases: Sequence[Case]) -> dict[str, RawEvidence]:
-    """The evidence of many jobs, by their id."""
+def gather_evidence(transport: SshTransport, jobs: Sequence[JobRef]) -> dict[str, RawEvidence]:
+    """The evidence of many jobs, by their id, less those that cannot be judged from here."""
+    answer = ask(transport, jobs)
     found: dict[str, RawEvidence] = {}
-    asked = []
-    for case in cases:
-        if case.verdict.state is JobState.CANCELED:
+    asked: list[tuple[JobRef, Verdict]] = []
+    for job in jobs:
+        if job.job_id in answer.away:
+            continue
+        verdict = verdict_of(job, answer)
+        if verdict.state is JobState.CANCELED:
             # The program did not cause it: its log explains nothing.
-            found[case.job.job_id] = RawEvidence(Evidence(reason=case.verdict.reason))
+            found[job.job_id] = RawEvidence(Evidence(reason=verdict.reason))
         else:
-            asked.append(case)
+            asked.append((job, verdict))
     for start in range(0, len(asked), _AT_ONCE):
         some = asked[start : start + _AT_ONCE]
-        rows = [(c.job.job_id, c.folder, c.job.identity.token, c.job.identity.name) for c in some]
-        answers = _by_job(transport.run("evidence", payload=table(rows)))
-        found |= {case.job.job_id: _evidence(case, answers[case.job.job_id]) for case in some}
+        rows = [
+            (job.job_id, folder_of(job).job_dir, job.identity.token, job.identity.name)
+            for job, _ in some
+        ]
+        texts = _by_job(transport.run("evidence", payload=table(rows)))
+        for job, verdict in some:
+            records = answer.files_of(job.job_id).records
+            found[job.job_id] = _evidence(verdict, node_count(job), records, texts[job.job_id])
     return found
 
 
@@ -65,20 +64,22 @@ def _by_job(sections: Iterable[Section]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _evidence(case: Case, texts: Mapping[str, str]) -> RawEvidence:
-    labelled = case.nodes > 1
+def _evidence(
+    verdict: Verdict, nodes: int, records: Sequence[ResultRecord], texts: Mapping[str, str]
+) -> RawEvidence:
+    labelled = nodes > 1
     tail = "\n".join(
         logs.relabel(texts[stream].strip("\n"), labelled=labelled and stream != "batch")
         for stream in ("batch", "out", "err")
         if texts.get(stream, "").strip()
     )
-    if any(record.exit_code for record in case.records):
+    if any(record.exit_code for record in records):
         tail = _SLURMS_OWN.sub("", tail)
     found = Evidence(
-        exit_code=case.verdict.exit_code,
-        reason=case.verdict.reason,
+        exit_code=verdict.exit_code,
+        reason=verdict.reason,
         log_tail=tail,
-        replicas=_ranks(case.records, case.nodes) if labelled and case.records else (),
+        replicas=_ranks(records, nodes) if labelled and records else (),
     )
     return RawEvidence(found, values_in(texts.get("env", "")))
 

@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.slurm.client import SshTransport
-from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, check_base, switch
+from tao_sdk.platforms.slurm.cluster_settings import (
+    ClusterSettings,
+    check_base,
+    positive_number,
+    switch,
+)
 from tao_sdk.platforms.slurm.image_names import Image
 from tao_sdk.platforms.slurm.options import check_words
 
@@ -82,22 +87,11 @@ def from_environment(cluster: ClusterSettings) -> Conversions:
             "SLURM_CONVERSION_PARTITION", settings.get("SLURM_CONVERSION_PARTITION")
         ),
         account=cluster.account,
-        minutes=_positive("SLURM_CONVERSION_TIMEOUT_MINUTES"),
-        memory_gb=math.ceil(_positive("SLURM_CONVERSION_MEMORY_GB")),
+        minutes=positive_number("SLURM_CONVERSION_TIMEOUT_MINUTES"),
+        memory_gb=math.ceil(positive_number("SLURM_CONVERSION_MEMORY_GB")),
         required=switch("SLURM_REQUIRE_SQSH"),
         latest_again=switch("SLURM_FORCE_RECONVERT_LATEST"),
     )
-
-
-def _positive(name: str) -> float:
-    text = settings.get(name)
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e6:
-        raise ValidationError(f"{name}={text!r} is not a number above 0")
-    return number
 
 
 class FailedConversion(NamedTuple):

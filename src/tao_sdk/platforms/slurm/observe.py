@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import JobRef, Observation
 from tao_sdk.platforms.remote.framing import table
 from tao_sdk.platforms.slurm.client import SshTransport, reached
-from tao_sdk.platforms.slurm.evidence import Case
-from tao_sdk.platforms.slurm.job_folder import folder_of, node_count, slurm_id_of
-from tao_sdk.platforms.slurm.parse import Answer, JobFiles, parse_answer
+from tao_sdk.platforms.slurm.job_folder import folder_of, slurm_id_of
+from tao_sdk.platforms.slurm.parse import Answer, parse_answer
 from tao_sdk.platforms.slurm.status import Verdict, judge
-
-_OVER = (JobState.COMPLETE, JobState.ERROR, JobState.CANCELED)
 
 
 def ask(transport: SshTransport, jobs: Sequence[JobRef]) -> Answer:
@@ -52,7 +48,7 @@ def observation(job: JobRef, answer: Answer) -> Observation:
     if verdict.state is None:
         silent = answer.silent and f"Slurm's accounting does not answer: {answer.silent}"
         return Observation(None, unreachable=silent)
-    files = answer.files.get(job.job_id, JobFiles())
+    files = answer.files_of(job.job_id)
     return Observation(
         verdict.state,
         verdict.message,
@@ -60,15 +56,8 @@ def observation(job: JobRef, answer: Answer) -> Observation:
         started_at=verdict.started_at,
         ended_at=verdict.ended_at,
         cancel_aware=True,
-        due=verdict.state in _OVER and files.has_credentials,
+        due=verdict.state.terminal and files.has_credentials,
         attempts=files.attempts,
         fault=verdict.fault,
         node=verdict.node,
     )
-
-
-def case_of(job: JobRef, answer: Answer) -> Case:
-    """An ended job, for its evidence."""
-    files = answer.files.get(job.job_id, JobFiles())
-    verdict = verdict_of(job, answer)
-    return Case(job, folder_of(job).job_dir, verdict, node_count(job), files.records)

@@ -89,6 +89,9 @@ class Answer(NamedTuple):
     queue_text: bytes = b""
     """The answer of squeue as it came."""
 
+    def files_of(self, job_id: str) -> JobFiles:
+        return self.files.get(job_id, JobFiles())
+
 
 def parse_answer(sections: Iterable[Section]) -> Answer:
     """Parse the answer of `observe.sh`."""

@@ -13,7 +13,7 @@ from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.slurm import batch_script as text
-from tao_sdk.platforms.slurm import containers, directives
+from tao_sdk.platforms.slurm import containers
 from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
 from tao_sdk.platforms.slurm.image_names import Image, parse_image
 from tao_sdk.platforms.slurm.job_folder import JobFolder
@@ -21,7 +21,6 @@ from tao_sdk.platforms.slurm.probe import Facts, choose_runtime
 from tao_sdk.platforms.slurm.resources import Resources, check_wall_time, resources_of
 from tao_sdk.platforms.staged_data import runner_settings, stop_seconds
 
-_LOCAL = ("file://",)
 _EMPTY_FOLDERS = ("slurm-logs", "claims")
 
 
@@ -61,7 +60,7 @@ def stage(
     """Everything that submitting this job would put on the cluster. `cache` is for images."""
     job_folder = JobFolder(cluster.base, identity.job_id)
     wanted = resources_of(request, cluster)
-    partition = directives.partition_of(request, cluster)
+    partition = text.partition_of(request, cluster)
     check_wall_time(partition, wanted.time_minutes, facts.partitions)
     _check_cluster_name(request, facts)
     image = parse_image(request.image) if request.image else None
@@ -72,7 +71,7 @@ def stage(
             "image out, or choose pyxis, enroot or apptainer"
         )
     cached = _cached(image, runtime, cache)
-    lines = directives.directives(
+    lines = text.directives(
         request,
         cluster,
         wanted,
@@ -98,7 +97,7 @@ def stage(
         identity.token,
         wanted,
         tasks,
-        may_requeue=directives.may_requeue(request, cluster),
+        may_requeue=text.may_requeue(request, cluster),
         stop_seconds=stop_seconds(runner=request.payload is not None),
     )
     files = {
@@ -183,12 +182,7 @@ def _environment(request: JobRequest, cluster: ClusterSettings) -> dict[str, str
         "LOGLEVEL": "INFO",
     }
     own = {name: on_cluster(secret.reveal()) for name, secret in request.env.items()}
-    return {
-        **defaults,
-        **runner_settings(request),
-        **job_credentials(request.env),
-        **own,
-    }
+    return {**defaults, **runner_settings(request), **job_credentials(request.env), **own}
 
 
 def on_cluster(value: str) -> str:
@@ -201,7 +195,7 @@ def on_cluster(value: str) -> str:
 
 def cluster_path(where: str, path: str) -> str:
     """A path of the cluster in any accepted form; local addresses are refused."""
-    if path.startswith(_LOCAL):
+    if path.startswith("file://"):
         raise ValidationError(
             f"{where}: {path} is a file of this machine, which the cluster's nodes cannot see: "
             "copy it to shared storage and give lustre:///absolute/path"
@@ -216,45 +210,34 @@ def cluster_path(where: str, path: str) -> str:
     return found
 
 
-class Data(NamedTuple):
-    """Inputs that the runner of a job needs."""
+def required_paths(request: JobRequest) -> dict[str, str]:
+    """Paths of the cluster that a job needs, and the keyword that names each.
 
-    paths: tuple[tuple[str, str], ...] = ()
-    """(the keyword that names it, path on the cluster): must exist before the launch."""
-    remote: tuple[str, ...] = ()
-
-
-def paths_of(request: JobRequest, data: Data) -> dict[str, str]:
-    """Paths of the cluster that a job needs, and the keyword that names each."""
-    wanted = {path: where for where, path in data.paths}
-    wanted |= {mount.source: "mounts" for mount in request.options.mounts}
+    Refuses what no cluster can do, before one is asked.
+    """
+    if not request.image and request.options.mounts:
+        raise UnsupportedError("mounts: without an image the job sees the node's own folders")
+    required = {}
+    for _, path, where in request.payload.content["links"] if request.payload else ():
+        if "file://" in where:
+            keyword, _, address = where.rpartition(": ")
+            cluster_path(keyword or "inputs", address)
+        required[cluster_path(where, path)] = where
+    required |= {mount.source: "mounts" for mount in request.options.mounts}
     image = parse_image(request.image) if request.image else None
     if image and image.is_path:
-        wanted[image.path] = "image"
-    return wanted
+        required[image.path] = "image"
+    return required
 
 
-def refuse_missing(wanted: Mapping[str, str], missing: Sequence[str]) -> None:
+def refuse_missing(required: Mapping[str, str], missing: Sequence[str]) -> None:
     """Refuse a job whose data, mounts or image file are not there."""
     if missing:
-        told = "; ".join(f"{wanted[path]}: {path} is not there" for path in missing)
+        what = "; ".join(f"{required[path]}: {path} is not there" for path in missing)
         raise ValidationError(
-            f"{told}, seen from the login host: correct the path, or stage the data on the "
+            f"{what}, seen from the login host: correct the path, or stage the data on the "
             "cluster's shared storage first"
         )
-
-
-def data_of(request: JobRequest) -> Data:
-    """The inputs that the request declares."""
-    if not request.payload:
-        return Data()
-    payload = request.payload.content
-    paths = []
-    for _, path, where in payload["links"]:
-        if "file://" in where:
-            cluster_path(where.rpartition(": ")[0] or "inputs", where.rpartition(": ")[2])
-        paths.append((where, cluster_path(where, path)))
-    return Data(tuple(paths), tuple(item["uri"] for item in payload["inputs"]))
 
 
 def artefacts(staged: Staged) -> tuple[Artefact, ...]:
@@ -264,15 +247,15 @@ def artefacts(staged: Staged) -> tuple[Artefact, ...]:
     return tuple(Artefact(name, staged.files[name]) for name in names)
 
 
-def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
+def notes(request: JobRequest, staged: Staged, facts: Facts) -> tuple[str, ...]:
     """What the user should know before launching."""
-    found = []
-    for uri in data.remote:
-        if uri.startswith("s3://"):
-            found.append(
-                f"{uri} is downloaded while the job's GPUs idle, and a site may end such jobs: "
-                "stage large data on the cluster and use lustre:///…"
-            )
+    inputs = request.payload.content["inputs"] if request.payload else ()
+    found = [
+        f"{item['uri']} is downloaded while the job's GPUs idle, and a site may end such jobs: "
+        "stage large data on the cluster and use lustre:///…"
+        for item in inputs
+        if item["uri"].startswith("s3://")
+    ]
     if not facts.accounting:
         found.append("this cluster keeps no accounting: ends are known from the job's own record")
     if not facts.base_writable:
@@ -281,9 +264,3 @@ def notes(staged: Staged, data: Data, facts: Facts) -> tuple[str, ...]:
             "shared folder of yours"
         )
     return tuple(found)
-
-
-def refuse_impossible(request: JobRequest) -> None:
-    """Refuse what this platform cannot do, before the cluster is asked."""
-    if not request.image and request.options.mounts:
-        raise UnsupportedError("mounts: without an image the job sees the node's own folders")

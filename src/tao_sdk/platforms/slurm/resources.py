@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
-from tao_sdk.platforms.slurm.packaged_defaults import packaged_defaults
+from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, packaged_defaults
 
 _LEAD_HOURS = 0.2
 _SHORTEST_HOURS = 0.1
