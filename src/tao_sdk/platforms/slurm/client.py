@@ -333,9 +333,14 @@ def _cut_off(host: str, complaint: str, otherwise: str) -> BackendUnreachableErr
 
 def only(sections: Sequence[Section]) -> Section:
     """The one section of an answer."""
-    if len(sections) != 1:
+    return last(sections if len(sections) == 1 else ())
+
+
+def last(sections: Sequence[Section]) -> Section:
+    """The last section of an answer."""
+    if not sections:
         raise BackendUnreachableError("the login host gave an answer that cannot be read")
-    return sections[0]
+    return sections[-1]
 
 
 def reached(sections: list[Section]) -> list[Section]:

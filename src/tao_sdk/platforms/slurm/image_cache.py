@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,12 +14,13 @@ from tao_sdk.errors import (
     ValidationError,
 )
 from tao_sdk.platforms.backend import Plan
+from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.slurm import auth, image_conversion
-from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.client import SshTransport, last, reached
 from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, switch
 from tao_sdk.platforms.slurm.image_conversion import FailedConversion, Listener
-from tao_sdk.platforms.slurm.image_names import Image
+from tao_sdk.platforms.slurm.image_names import Image, parse_image
 from tao_sdk.platforms.slurm.plan import Staged
 from tao_sdk.platforms.slurm.probe import Facts
 
@@ -78,64 +78,51 @@ class ImageCache:
     ) -> None:
         self._login = cluster.login
         self._transport = transport
-        self.rules = image_conversion.from_environment(cluster)
+        self._settings = image_conversion.from_environment(cluster)
         self._used = switch("SLURM_USE_SQSH")
-        self._converter = image_conversion.Converter(transport, self.rules, listener)
-        self._notes: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
-        self._answers: dict[str, Section] = {}
-        self._ready: dict[str, float] = {}
+        self._converter = image_conversion.Converter(transport, self._settings, listener)
         self._decided: dict[str, _Decision] = {}
+        self._answers = TtlCache[Section](_REMEMBER_SECONDS)
+        self._passwords = TtlCache[bool](_REMEMBER_SECONDS)
 
     @property
     def folder(self) -> str:
         """Where they are kept; "" when jobs take images from registries."""
-        return self.rules.cache if self._used else ""
+        return self._settings.cache if self._used else ""
 
     # ------------------------------------------------------------------ planning
 
-    def cache_query(self, image: Image | None) -> dict[str, str] | None:
+    def cache_query(self, image: str) -> dict[str, str] | None:
         """Variables of the program `convert_look` for a plan; None if the answer is known."""
-        if image is None or image.is_path or not self.folder:
+        parsed = parse_image(image) if image else None
+        if parsed is None or parsed.is_path or not self.folder:
             return None
-        cached = f"{self.folder}/{image.cache_name}"
-        since, _ = self._notes.get((image.text, cached), (-math.inf, ()))
-        if time.monotonic() - since <= _REMEMBER_SECONDS:
-            return None
-        return {"cached": cached, "folder": self.rules.cache}
+        cached = f"{self.folder}/{parsed.cache_name}"
+        return None if self._answers.has(cached) else self._query(cached)
 
     def store_answer(self, query: Mapping[str, str], answer: Sequence[Section]) -> None:
         """Keep the answer to a query, so that `notes` does not ask again."""
-        self._answers[query["cached"]] = _last(answer)
+        self._answers.put(query["cached"], last(answer))
 
     def notes(self, staged: Staged, facts: Facts) -> tuple[str, ...]:
         """Notes of a plan about its image. Looks, never creates."""
-        image = staged.image
+        image, cached = staged.image, staged.cached
         if image is None or image.is_path or staged.runtime not in ("pyxis", "enroot"):
             return ()
-        key = (image.text, staged.cached)
-        since, notes = self._notes.get(key, (0.0, ()))
-        if key not in self._notes or time.monotonic() - since > _REMEMBER_SECONDS:
-            notes = self._look(image, staged, facts)
-            self._notes[key] = (time.monotonic(), notes)
-        return notes
-
-    def _look(self, image: Image, staged: Staged, facts: Facts) -> tuple[str, ...]:
         found = []
-        cached = staged.cached
         if cached:
-            state, words = self._state_of(cached)
+            answer = self._look(cached)
             again = self._is_wanted_again(image)
-            if state == "ready" and not again:
-                self._ready[cached] = time.monotonic()
-                return _age_note(image, cached, int(words))
-            found.append(self._conversion_note(image, staged, words, again=again, state=state))
-            if facts.partitions and self.rules.partition not in facts.partitions:
+            if answer.name == "ready" and not again:
+                return _age_note(image, cached, int(answer.words))
+            found.append(self._conversion_note(image, staged, answer, again=again))
+            if facts.partitions and self._settings.partition not in facts.partitions:
                 found.append(
-                    f"SLURM_CONVERSION_PARTITION={self.rules.partition}: this cluster has "
+                    f"SLURM_CONVERSION_PARTITION={self._settings.partition}: this cluster has "
                     f"{', '.join(sorted(facts.partitions))}"
                 )
         machine = auth.machine_of(image)
-        if machine == auth.NGC and not auth.known_to_cluster(self._transport, machine):
+        if machine == auth.NGC and not self._has_password(machine):
             found.append(
                 f"the cluster has no password for {machine}, which private images need: "
                 + auth.how_to_install(machine, self._login)
@@ -143,27 +130,36 @@ class ImageCache:
         return tuple(found)
 
     def _conversion_note(
-        self, image: Image, staged: Staged, words: str, *, again: bool, state: str
+        self, image: Image, staged: Staged, answer: Section, *, again: bool
     ) -> str:
-        if state == "converting":
-            return f"image {image.text} is being converted by Slurm job {words}; submitting waits"
-        what = "is converted again" if again and state == "ready" else "is converted first"
-        refused = self.rules.required or staged.runtime == "enroot"
+        if answer.name == "converting":
+            return (
+                f"image {image.text} is being converted by Slurm job {answer.words}; "
+                "submitting waits"
+            )
+        what = "is converted again" if again and answer.name == "ready" else "is converted first"
+        refused = self._settings.required or staged.runtime == "enroot"
         otherwise = "the job is refused" if refused else "the job pulls it itself"
         return (
-            f"image {image.text} {what}, to {staged.cached}, in partition {self.rules.partition}: "
-            f"up to {self.rules.minutes:g} min; should that fail, {otherwise}"
+            f"image {image.text} {what}, to {staged.cached}, in partition "
+            f"{self._settings.partition}: up to {self._settings.minutes:g} min; should that fail, "
+            f"{otherwise}"
         )
 
-    def _state_of(self, cached: str) -> tuple[str, str]:
-        answer = self._answers.pop(cached, None)
-        if answer is None:
-            query = {"cached": cached, "folder": self.rules.cache}
-            answer = _last(self._transport.run("convert_look", query))
-        return answer.name, answer.words
+    def _query(self, cached: str) -> dict[str, str]:
+        return {"cached": cached, "folder": self._settings.cache}
+
+    def _look(self, cached: str) -> Section:
+        """Whether the file is there: ready, converting or missing."""
+        return self._answers.get(
+            cached, lambda: last(self._transport.run("convert_look", self._query(cached)))
+        )
+
+    def _has_password(self, machine: str) -> bool:
+        return self._passwords.get(machine, lambda: auth.known_to_cluster(self._transport, machine))
 
     def _is_wanted_again(self, image: Image) -> bool:
-        return image.is_latest and self.rules.latest_again
+        return image.is_latest and self._settings.latest_again
 
     # ------------------------------------------------------------------ submitting
 
@@ -192,15 +188,14 @@ class ImageCache:
         if image is None or not cached:
             return _Decision()
         again = self._is_wanted_again(image)
-        now = time.monotonic()
-        if not again and now - self._ready.get(cached, -_REMEMBER_SECONDS) < _REMEMBER_SECONDS:
+        if not again and self._answers.has(cached) and self._look(cached).name == "ready":
             return _Decision()
         try:
             failure = self._converter.convert(image, cached, again=again)
             if failure is None:
-                self._ready[cached] = time.monotonic()
+                self._answers.put(cached, Section("ready", "0", b""))
                 return _Decision()
-            older = again and self._state_of(cached)[0] == "ready"
+            older = again and self._look(cached).name == "ready"
         except BackendUnreachableError as error:
             return _Decision(refusal=f"nothing was submitted: {error}")
         reason = f"image {image.text} cannot be converted: {self._explain(image, failure)}"
@@ -208,7 +203,7 @@ class ImageCache:
             return _Decision(
                 refusal=f"{reason} (Enroot without Pyxis starts converted images only)"
             )
-        if self.rules.required:
+        if self._settings.required:
             return _Decision(refusal=f"{reason} (SLURM_REQUIRE_SQSH=false lets the job pull it)")
         instead = "the one converted earlier is used" if older else "the job pulls it itself"
         note = f"{reason}. Now {instead}"
@@ -218,7 +213,7 @@ class ImageCache:
     def _explain(self, image: Image, failure: FailedConversion) -> str:
         said = image_conversion.summary(failure.said)
         if failure.state == "TIMEOUT":
-            said = f"not done within {self.rules.minutes:g} min, so cancelled ({said})"
+            said = f"not done within {self._settings.minutes:g} min, so cancelled ({said})"
         return f"{said}; {self._advice(image, failure)}"
 
     def _advice(self, image: Image, failure: FailedConversion) -> str:
@@ -230,13 +225,13 @@ class ImageCache:
             return auth.how_to_install(machine, self._login)
         if "enroot" in said and ("no such file" in said or "command not found" in said):
             return (
-                f"the nodes of partition {self.rules.partition} have no enroot: set "
+                f"the nodes of partition {self._settings.partition} have no enroot: set "
                 "SLURM_CONVERSION_PARTITION to one whose nodes have it"
             )
         for words, advice in _ADVICE:
             if any(word in said for word in words):
                 return advice
-        return f"the logs of conversions are in {self.rules.cache}/.converting"
+        return f"the logs of conversions are in {self._settings.cache}/.converting"
 
     # ------------------------------------------------------------------ an end
 
@@ -244,33 +239,32 @@ class ImageCache:
         """Remove files that no job has used for so long and no queued job needs."""
         if not 0 <= keep_days < math.inf:
             raise ValidationError(f"keep_days: {keep_days!r} is not a number of days")
-        answers = self._transport.run(
-            "convert_prune",
-            {
-                "folder": self.rules.cache,
-                "temp": self.rules.temp,
-                "keep": str(round(keep_days * _DAY_SECONDS)),
-            },
+        answers = reached(
+            self._transport.run(
+                "convert_prune",
+                {
+                    "folder": self._settings.cache,
+                    "temp": self._settings.temp,
+                    "keep": str(round(keep_days * _DAY_SECONDS)),
+                },
+            )
         )
-        for answer in answers:
-            if answer.name == "unreachable":
-                raise BackendUnreachableError(f"Slurm does not answer: {answer.words}")
-            if answer.name == "unsure":
-                raise PlatformError(
-                    "nothing was removed: the script of a job in the queue cannot be read, so the "
-                    "image that it needs is not known"
-                )
+        if any(answer.name == "unsure" for answer in answers):
+            raise PlatformError(
+                "nothing was removed: the script of a job in the queue cannot be read, so the "
+                "image that it needs is not known"
+            )
         removed = [answer.words.split(" ", 1) for answer in answers if answer.name == "removed"]
         self.forget()
         return Pruned(
-            tuple(f"{self.rules.cache}/{name}" for _, name in removed),
+            tuple(f"{self._settings.cache}/{name}" for _, name in removed),
             sum(int(size) for size, _ in removed),
         )
 
     def forget(self) -> None:
         """Ask the cluster again about all images."""
-        self._ready.clear()
-        self._notes.clear()
+        self._answers = TtlCache(_REMEMBER_SECONDS)
+        self._passwords = TtlCache(_REMEMBER_SECONDS)
 
 
 def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
@@ -281,9 +275,3 @@ def _age_note(image: Image, cached: str, seconds: int) -> tuple[str, ...]:
         f"image {image.text} was converted {days} days ago; should its tag name something newer "
         f"now, remove {cached}, or give the image by digest (name@sha256:…)",
     )
-
-
-def _last(answer: Sequence[Section]) -> Section:
-    if not answer:
-        raise BackendUnreachableError("the login host gave an answer that cannot be read")
-    return answer[-1]

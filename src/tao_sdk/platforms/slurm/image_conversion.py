@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.remote.framing import Section
-from tao_sdk.platforms.slurm.client import SshTransport
+from tao_sdk.platforms.slurm.client import SshTransport, last, reached
 from tao_sdk.platforms.slurm.cluster_settings import (
     ClusterSettings,
     check_base,
@@ -61,7 +61,7 @@ class ConversionProgress:
 Listener = Callable[[ConversionProgress], None]
 
 
-class Conversions(NamedTuple):
+class ConversionSettings(NamedTuple):
     """How this site converts images."""
 
     cache: str
@@ -75,12 +75,12 @@ class Conversions(NamedTuple):
     """Convert `:latest` images at every submission."""
 
 
-def from_environment(cluster: ClusterSettings) -> Conversions:
+def from_environment(cluster: ClusterSettings) -> ConversionSettings:
     """As the SLURM_* settings have it."""
     cache = settings.lookup("SLURM_SQSH_CACHE_DIR") or f"{cluster.base}/sqsh"
     cache = check_base(cache, "SLURM_SQSH_CACHE_DIR")
     temp = settings.lookup("SLURM_ENROOT_TEMP_PATH") or f"{cache}/.enroot-tmp"
-    return Conversions(
+    return ConversionSettings(
         cache=cache,
         temp=check_base(temp, "SLURM_ENROOT_TEMP_PATH"),
         partition=check_words(
@@ -100,30 +100,31 @@ class FailedConversion(NamedTuple):
     state: str
     """Slurm's word for the end of the job; TIMEOUT, REFUSED, UNWRITABLE or LOST."""
     said: str
-    seconds: float = 0.0
 
 
 class Converter:
     """Converts images."""
 
-    def __init__(self, transport: SshTransport, rules: Conversions, listener: Listener) -> None:
+    def __init__(
+        self, transport: SshTransport, site: ConversionSettings, listener: Listener
+    ) -> None:
         self._transport = transport
-        self._rules = rules
+        self._settings = site
         self._listener = listener
 
     def convert(self, image: Image, cached: str, *, again: bool) -> FailedConversion | None:
         """Return once `cached` is there; with `again`, once a newer one than now is there."""
         variables = {
             "cached": cached,
-            "folder": self._rules.cache,
+            "folder": self._settings.cache,
             "name": job_name(cached),
-            "limit": str(math.ceil(self._rules.minutes * 60)),
+            "limit": str(math.ceil(self._settings.minutes * 60)),
             "waiting": "",
             "again": "yes" if again else "no",
             "outdated": "",
         }
-        script = job_script(image, cached, self._rules).encode()
-        deadline = time.monotonic() + self._rules.minutes * 60 + _PATIENCE_SECONDS
+        script = job_script(image, cached, self._settings).encode()
+        deadline = time.monotonic() + self._settings.minutes * 60 + _PATIENCE_SECONDS
         pause = _SHORTEST_PAUSE
         answer: Section | None = None
         while True:
@@ -132,58 +133,50 @@ class Converter:
             except BackendUnreachableError as error:
                 if answer is None:
                     raise  # nothing has been begun
-                self._notify(image, "unreachable", words=str(error))
+                self._listener(ConversionProgress(image.text, "unreachable", words=str(error)))
                 if time.monotonic() > deadline:
                     return FailedConversion("LOST", str(error))
             else:
                 if answer.name == "ready":
                     if pause > _SHORTEST_PAUSE:
-                        self._notify(image, "done", written=int(answer.words))
+                        written = int(answer.words)
+                        self._listener(
+                            ConversionProgress(image.text, "done", written_bytes=written)
+                        )
                     return None
                 if failure := failure_in(answer):
-                    self._notify(image, "failed", words=summary(failure.said))
+                    words = summary(failure.said)
+                    self._listener(ConversionProgress(image.text, "failed", words=words))
                     return failure
-                self._report(image, answer, variables)
+                progress, variables["waiting"] = _progress(image, answer)
+                self._listener(progress)
                 if time.monotonic() > deadline:
-                    return FailedConversion("TIMEOUT", answer.text, self._rules.minutes * 60)
+                    return FailedConversion("TIMEOUT", answer.text)
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_PAUSE)
 
     def _step(self, variables: dict[str, str], script: bytes) -> Section:
         """Start the conversion if there is none; its state."""
-        sections = self._transport.run("convert", variables, script)
+        sections = reached(self._transport.run("convert", variables, script))
         for section in sections:
             if section.name == "outdated":
                 variables |= {"again": "no", "outdated": section.words.strip()}
-        said = sections[-1] if sections else Section("unreachable", "no answer", b"")
-        if said.name == "unreachable":
-            raise BackendUnreachableError(f"Slurm does not answer: {said.words}")
-        return said
+        return last(sections)
 
-    def _report(self, image: Image, said: Section, variables: dict[str, str]) -> None:
-        generation, job, state, age, written = said.words.split()
-        variables["waiting"] = generation.removeprefix("-")
-        stage = {"PENDING": "queued", "STARTING": "starting"}.get(state, "running")
-        words = said.text.strip()
-        self._notify(
-            image,
-            stage,
-            float(age),
-            int(written),
-            "" if words == "None" else words,
-            job.removeprefix("-"),
-        )
 
-    def _notify(
-        self,
-        image: Image,
-        stage: str,
-        seconds: float = 0.0,
-        written: int = 0,
-        words: str = "",
-        job: str = "",
-    ) -> None:
-        self._listener(ConversionProgress(image.text, stage, seconds, written, words, job))
+def _progress(image: Image, answer: Section) -> tuple[ConversionProgress, str]:
+    """How far the conversion is, and the record of it to wait for; "" before there is one."""
+    record, job, state, age, written = answer.words.split()
+    words = answer.text.strip()
+    progress = ConversionProgress(
+        image.text,
+        {"PENDING": "queued", "STARTING": "starting"}.get(state, "running"),
+        float(age),
+        int(written),
+        "" if words == "None" else words,
+        job.removeprefix("-"),
+    )
+    return progress, record.removeprefix("-")
 
 
 def job_name(cached: str) -> str:
@@ -191,27 +184,27 @@ def job_name(cached: str) -> str:
     return f"tao-sqsh-{hashlib.sha256(cached.encode()).hexdigest()[:12]}"
 
 
-def job_script(image: Image, cached: str, rules: Conversions) -> str:
+def job_script(image: Image, cached: str, site: ConversionSettings) -> str:
     """What sbatch is given to convert an image."""
     folder, _, file = cached.rpartition("/")
     options = [
         f"--job-name={job_name(cached)}",
         "--nodes=1",
         "--ntasks=1",
-        f"--partition={rules.partition}",
-        f"--mem={rules.memory_gb}G",
-        f"--time={max(1, math.ceil(rules.minutes))}",
+        f"--partition={site.partition}",
+        f"--mem={site.memory_gb}G",
+        f"--time={max(1, math.ceil(site.minutes))}",
         f"--output={folder}/.converting/{file}.%j.log",
         f"--chdir={folder}",
         "--no-requeue",
     ]
-    if rules.account:
-        options.append(f"--account={rules.account}")
+    if site.account:
+        options.append(f"--account={site.account}")
     values = {
         "cached": cached,
         "uri": image.uri,
-        "partition": rules.partition,
-        "temp": rules.temp,
+        "partition": site.partition,
+        "temp": site.temp,
     }
     head = "".join(f"#SBATCH {option}\n" for option in options)
     facts = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
@@ -223,8 +216,7 @@ def failure_in(said: Section) -> FailedConversion | None:
     if said.name == "failed":
         return FailedConversion(said.words.split()[1], said.text)
     if said.name == "timeout":
-        _job, _state, age = said.words.split()
-        return FailedConversion("TIMEOUT", said.text, float(age))
+        return FailedConversion("TIMEOUT", said.text)
     if said.name in ("refused", "unwritable"):
         return FailedConversion(said.name.upper(), said.text)
     return None
