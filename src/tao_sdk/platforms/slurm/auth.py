@@ -26,7 +26,7 @@ def machine_of(image: Image) -> str:
 
 
 def known_to_cluster(transport: SshTransport, machine: str) -> bool:
-    """Is there a password for this registry on the cluster?"""
+    """Whether the cluster has a password for this registry."""
     answers = transport.run("credentials", {"machine": machine})
     return any(answer.name == "present" for answer in answers)
 
@@ -81,5 +81,5 @@ def install(
     lines = "".join(f"machine {m} login {user} password {secret.reveal()}\n" for m in machines)
     answers = transport.run("credentials_install", {"machines": " ".join(machines)}, lines.encode())
     if [answer.name for answer in answers] != ["done"]:
-        said = "; ".join(answer.words for answer in answers)
-        raise PlatformError(f"{FILE} on the cluster cannot be written: {said}")
+        reason = "; ".join(answer.words for answer in answers)
+        raise PlatformError(f"{FILE} on the cluster cannot be written: {reason}")

@@ -122,17 +122,18 @@ class SlurmBackend(Backend):
 
     def resubmit(self, job: JobRef, attempt: Attempt, pause_seconds: int, why: str) -> Observation:
         answer = submitting.resubmit(self.transport, job, attempt, pause_seconds)
-        said = answer.text.strip()
+        reason = answer.text.strip()
         if answer.name == "submitted":
             return Observation(JobState.PENDING, f"submitted again as {answer.words} after {why}")
         if answer.name in ("busy", "doubtful"):
-            doubt = said and f" ({said})"
+            doubt = reason and f" ({reason})"
             return Observation(JobState.PENDING, f"being submitted again after {why}{doubt}")
-        refused = (
-            f"Slurm refuses another attempt: {said}" if said else "to be cancelled, so no retry"
-        )
+        if reason:
+            note = f"Slurm refuses another attempt: {reason}"
+        else:
+            note = "to be cancelled, so no retry"
         ended = self.observe([job])[job.job_id]
-        return ended._replace(message=f"{ended.message}; {refused}", attempts=())
+        return ended._replace(message=f"{ended.message}; {note}", attempts=())
 
     # ------------------------------------------------------------------ watching
 
@@ -159,13 +160,13 @@ class SlurmBackend(Backend):
         return answer
 
     def _shared_answer(self, jobs: Sequence[JobRef], max_age: float) -> Answer | None:
-        """The newest answer of any process, if it tells about all these jobs."""
+        """The newest answer of any process on this machine, if all these jobs are alive in it."""
         newest = self._shared.newest(max_age)
         if newest is None:
             return None
         answer = parse_answer([Section("queue", "", newest.queue)])
         if any(observing.verdict_of(job, answer).state is None for job in jobs):
-            return None  # one has ended: how, its folder tells
+            return None  # it has ended; its folder shows how
         self._accepted.used = newest.age
         return answer
 
@@ -182,13 +183,13 @@ class SlurmBackend(Backend):
         return {section.words for section in sections if section.name == "cleaned"}
 
     def cancel(self, job: JobRef) -> None:
-        about = {
+        variables = {
             "job_dir": folder_of(job).job_dir,
             "slurm_id": slurm_id_of(job),
             "name": job.identity.name,
             "cluster": str(job.native["cluster"]),
         }
-        reached(self.transport.run("cancel", about))
+        reached(self.transport.run("cancel", variables))
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
         # One: a round trip reads the files of all ranks and attempts.
@@ -257,16 +258,15 @@ class SlurmBackend(Backend):
         return only(mounted(sections)).name == "done"
 
     def check_path(self, path: str) -> bool:
-        asked = planning.cluster_path("check_path", path)
-        sections = self.transport.run("paths", payload=f"{asked}\n".encode())
-        answer = only(sections)
-        _refuse_denied(answer, asked)
+        folder = planning.cluster_path("check_path", path)
+        answer = only(self.transport.run("paths", payload=f"{folder}\n".encode()))
+        _refuse_denied(answer, folder)
         return answer.name != "missing"
 
     def list_path(self, path: str) -> list[str]:
-        asked = planning.cluster_path("list_path", path)
-        answer = only(self.transport.run("list", {"path": asked}))
-        _refuse_denied(answer, asked)
+        folder = planning.cluster_path("list_path", path)
+        answer = only(self.transport.run("list", {"path": folder}))
+        _refuse_denied(answer, folder)
         return parse_names(answer, path)
 
     # ------------------------------------------------------------------ before a plan

@@ -31,12 +31,8 @@ def directives(
     *,
     name: str,
     folder: str,
-    whole_memory: bool,
 ) -> list[str]:
-    """Options for sbatch, without their #SBATCH. `folder` is the job's own.
-
-    `whole_memory`: all memory of the nodes, unless the caller says how much.
-    """
+    """Options for sbatch in a fixed order, without their #SBATCH. `folder` is the job's own."""
     options: SlurmOptions = request.options
     lines = [f"--nodes={resources.nodes}", "--ntasks-per-node=1"]
     if resources.gpus_per_node:
@@ -44,7 +40,7 @@ def directives(
     if resources.nodes > 1:
         lines.append(f"--ntasks={resources.nodes}")
     lines += [f"--cpus-per-task={resources.cpus_per_task}", "--wait-all-nodes=1"]
-    memory = options.memory or ("0" if whole_memory else "")
+    memory = options.memory or ("0" if is_cosmos(request) else "")  # 0 is all of it
     if memory:
         lines.append(f"--mem={memory}")
     if resources.exclusive:
@@ -69,9 +65,13 @@ def directives(
     return [*lines, *options.sbatch_extra]
 
 
+def is_cosmos(request: JobRequest) -> bool:
+    return request.network_arch.lower().replace("_", "-") == "cosmos-rl"
+
+
 def may_requeue(request: JobRequest, cluster: ClusterSettings) -> bool:
-    asked = request.options.requeue
-    return cluster.requeue if asked is None else bool(asked)
+    requeue = request.options.requeue
+    return cluster.requeue if requeue is None else bool(requeue)
 
 
 def batch_script(
@@ -107,7 +107,8 @@ def task_script(
 ) -> str:
     """What runs in the container of each node.
 
-    `roles` are those of the nodes, in order; `directory` is where, "" where the image says.
+    `roles` are those of the nodes, in order; `directory` is where the command starts, "" for the
+    image's own.
     """
     go = f"cd {shlex.quote(directory)} || exit 1\n" if directory else ""
     shim = shlex.join(["/bin/sh", "-c", SHIM, "tao-shim"])

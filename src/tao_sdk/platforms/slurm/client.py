@@ -111,32 +111,31 @@ class SshTransport:
         seconds: float = _QUICK_SECONDS,
         repeatable: bool = True,
     ) -> list[Section]:
-        """Run a program of ours; its answer in sections.
+        """Run one of `programs/`; its answer in sections.
 
         `NotReachedError` means that it did not run. Any other `BackendUnreachableError` means
         that its answer was lost, and it may have run: only a program that is `repeatable` is then
         tried on the next host.
         """
-        self.calls.record(program)
-        sent = call((program, variables or {}))
-        return self._first_answer(
+        programs = {program: variables or {}}
+        return self.run_together(programs, payload, seconds=seconds, repeatable=repeatable)[program]
+
+    def run_together(
+        self,
+        programs: Mapping[str, Mapping[str, str]],
+        payload: bytes = b"",
+        *,
+        seconds: float = _QUICK_SECONDS,
+        repeatable: bool = True,
+    ) -> dict[str, list[Section]]:
+        """Like `run`, with several programs in one round trip. The last one reads the payload."""
+        self.calls.record("+".join(programs))
+        sent = call(*programs.items())
+        sections = self._first_answer(
             lambda host, folder: self._run_on(host, folder, sent, payload, seconds),
             repeatable=repeatable,
         )
-
-    def run_together(
-        self, asked: Mapping[str, Mapping[str, str]], payload: bytes = b""
-    ) -> dict[str, list[Section]]:
-        """Run repeatable programs of ours, given with their variables, in one round trip.
-
-        The payload is for the last of them.
-        """
-        self.calls.record("+".join(asked))
-        sent = call(*asked.items())
-        sections = self._first_answer(
-            lambda host, folder: self._run_on(host, folder, sent, payload, _QUICK_SECONDS)
-        )
-        return dict(zip(asked, by_program(sections), strict=True))
+        return dict(zip(programs, by_program(sections), strict=True))
 
     @contextlib.contextmanager
     def stream(
@@ -147,10 +146,10 @@ class SshTransport:
         *,
         idle_seconds: float = _QUICK_SECONDS,
     ) -> Iterator[AnswerStream]:
-        """Run a repeatable program of ours whose answer is read as it comes, in little memory.
+        """Like `run` for a repeatable program, with the answer read in pieces as it comes.
 
-        Raises as `run` does. Once the answer has begun it comes from that host or not at all; if
-        it is cut off, `BackendUnreachableError` is raised, and what has been read is right.
+        Once the answer has begun it comes from that host or not at all; if it is cut off,
+        `BackendUnreachableError` is raised, and what has been read is right.
         """
         self.calls.record(program)
         sent = call((program, variables or {}))

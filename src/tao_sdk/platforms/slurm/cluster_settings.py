@@ -32,7 +32,7 @@ class ClusterSettings(NamedTuple):
 
     login: Login
     base: str
-    """Absolute; everything of ours on the cluster is below it."""
+    """Absolute; everything that the SDK keeps on the cluster is below it."""
     partition: str
     account: str
     mounts: tuple[Mount, ...]
@@ -110,7 +110,7 @@ def from_environment() -> ClusterSettings:
 
 
 def check_base(text: str, name: str = "SLURM_BASE_RESULTS_DIR") -> str:
-    """A folder of the cluster that can be ours. `name` is the setting that it comes from."""
+    """The folder of the cluster that the setting `name` gives, if Slurm can use it."""
     path = posixpath.normpath(text)
     if not text.startswith("/") or path == "/" or ".." in text.split("/"):
         raise ValidationError(

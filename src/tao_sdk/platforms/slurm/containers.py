@@ -16,10 +16,10 @@ _PROGRAM = {
 }
 
 
-def all_mounts(site: Sequence[Mount], asked: Sequence[Mount], base: str) -> list[Mount]:
-    """The site's folders, the caller's, and ours where none of them shows it."""
+def all_mounts(site: Sequence[Mount], job: Sequence[Mount], base: str) -> list[Mount]:
+    """The site's mounts, the job's, and `base` where none of them shows it."""
     mounts = list(site)
-    mounts += [mount for mount in asked if mount not in mounts]
+    mounts += [mount for mount in job if mount not in mounts]
     if not any(m.source == m.target and _within(base, m.source) for m in mounts):
         mounts.append(Mount(base, base))
     return mounts
@@ -41,8 +41,8 @@ def run_tasks(
 ) -> str:
     """The shell function that runs the job's tasks and ends with their exit code.
 
-    `cached` is the squashfs file that the image is or will be kept as, "" without one; `names`
-    are the variables that win over the image's own.
+    Without an image they run on the nodes as they are. `cached` is the squashfs file that the image
+    is or will be kept as, "" without one; `names` are the variables that win over the image's own.
     """
     srun = [
         "--kill-on-bad-exit=1",
@@ -56,12 +56,12 @@ def run_tasks(
     if resources.nodes > 1:
         srun.append("--label")
     inner = ["/bin/sh", task]
-    before = given = ""
-    if image is not None and runtime != "none":
+    before = exports = ""
+    if image is not None:
         before = _image_lines(runtime, image, cached) + _PROGRAM.get(runtime, "")
     # The words of `run_tasks`: srun itself, the folder of logs, the image, the runtime's program.
     words = f'"$1" {shlex.join(srun)} --output="$2/main.out" --error="$2/main.err"'
-    if image is None or runtime == "none":
+    if image is None:
         run = f"{words} {shlex.join(inner)}"
     elif runtime == "pyxis":
         options = [f"--container-mounts={','.join(_pyxis_mount(m) for m in mounts)}"]
@@ -72,10 +72,10 @@ def run_tasks(
         run = f'{words} "$4" {shlex.join(_enroot(mounts, names))} "$3" {shlex.join(inner)}'
     else:
         # What is exported under the prefix wins over the image's own.
-        given = "".join(f'  export APPTAINERENV_{name}="${name}"\n' for name in names)
+        exports = "".join(f'  export APPTAINERENV_{name}="${name}"\n' for name in names)
         run = f'{words} "$4" {shlex.join(_apptainer(mounts))} "$3" {shlex.join(inner)}'
     # exec: the shell waits for srun itself, whose exit code is the tasks'.
-    return f"{before}run_tasks() {{\n{given}  exec {run}\n}}\n"
+    return f"{before}run_tasks() {{\n{exports}  exec {run}\n}}\n"
 
 
 def _image_lines(runtime: str, image: Image, cached: str) -> str:

@@ -29,7 +29,7 @@ def gather_evidence(transport: SshTransport, jobs: Sequence[JobRef]) -> dict[str
     """The evidence of many jobs, by their id, less those that cannot be judged from here."""
     answer = ask(transport, jobs)
     found: dict[str, RawEvidence] = {}
-    asked: list[tuple[JobRef, Verdict]] = []
+    to_read: list[tuple[JobRef, Verdict]] = []
     for job in jobs:
         if job.job_id in answer.away:
             continue
@@ -38,9 +38,9 @@ def gather_evidence(transport: SshTransport, jobs: Sequence[JobRef]) -> dict[str
             # The program did not cause it: its log explains nothing.
             found[job.job_id] = RawEvidence(Evidence(reason=verdict.reason))
         else:
-            asked.append((job, verdict))
-    for start in range(0, len(asked), _AT_ONCE):
-        some = asked[start : start + _AT_ONCE]
+            to_read.append((job, verdict))
+    for start in range(0, len(to_read), _AT_ONCE):
+        some = to_read[start : start + _AT_ONCE]
         rows = [
             (job.job_id, folder_of(job).job_dir, job.identity.token, job.identity.name)
             for job, _ in some

@@ -211,25 +211,25 @@ class ImageCache:
         return _Decision(note=note)
 
     def _explain(self, image: Image, failure: FailedConversion) -> str:
-        said = image_conversion.summary(failure.said)
+        reason = image_conversion.summary(failure.log)
         if failure.state == "TIMEOUT":
-            said = f"not done within {self._settings.minutes:g} min, so cancelled ({said})"
-        return f"{said}; {self._advice(image, failure)}"
+            reason = f"not done within {self._settings.minutes:g} min, so cancelled ({reason})"
+        return f"{reason}; {self._advice(image, failure)}"
 
     def _advice(self, image: Image, failure: FailedConversion) -> str:
         if failure.state in _BY_STATE:
             return _BY_STATE[failure.state]
-        said = failure.said.lower()
-        if any(word in said for word in _DENIED):
+        log = failure.log.lower()
+        if any(word in log for word in _DENIED):
             machine = auth.machine_of(image) or "registry-1.docker.io"
             return auth.how_to_install(machine, self._login)
-        if "enroot" in said and ("no such file" in said or "command not found" in said):
+        if "enroot" in log and ("no such file" in log or "command not found" in log):
             return (
                 f"the nodes of partition {self._settings.partition} have no enroot: set "
                 "SLURM_CONVERSION_PARTITION to one whose nodes have it"
             )
         for words, advice in _ADVICE:
-            if any(word in said for word in words):
+            if any(word in log for word in words):
                 return advice
         return f"the logs of conversions are in {self._settings.cache}/.converting"
 

@@ -1,7 +1,7 @@
-"""Images as squashfs files: converted once, by a job of Slurm, watched in short looks.
+"""Images as squashfs files: converted once, by a job of Slurm that clients poll.
 
-The conversion is a job of the cluster. Clients ask how far it is; one that is lost, or loses its
-connection, ends nothing, and the next one finds the conversion going on.
+A client that is killed or loses its connection does not end the conversion; the next one finds it
+and waits for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tao_sdk.platforms.slurm.image_names import Image
 from tao_sdk.platforms.slurm.options import check_words
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-# The cluster enforces the limit; a client that cannot ask it waits this much longer.
+# The cluster enforces the limit; a client that cannot reach it waits this much longer.
 _PATIENCE_SECONDS = 120.0
 _JOB = Path(__file__).parent / "programs" / "convert_job.sh"
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -99,7 +99,7 @@ class FailedConversion(NamedTuple):
 
     state: str
     """Slurm's word for the end of the job; TIMEOUT, REFUSED, UNWRITABLE or LOST."""
-    said: str
+    log: str
 
 
 class Converter:
@@ -145,7 +145,7 @@ class Converter:
                         )
                     return None
                 if failure := failure_in(answer):
-                    words = summary(failure.said)
+                    words = summary(failure.log)
                     self._listener(ConversionProgress(image.text, "failed", words=words))
                     return failure
                 progress, variables["waiting"] = _progress(image, answer)
@@ -211,14 +211,12 @@ def job_script(image: Image, cached: str, site: ConversionSettings) -> str:
     return f"#!/bin/bash\n{head}\n{facts}{_JOB.read_text(encoding='utf-8')}"
 
 
-def failure_in(said: Section) -> FailedConversion | None:
+def failure_in(answer: Section) -> FailedConversion | None:
     """The failure that an answer reports, if any."""
-    if said.name == "failed":
-        return FailedConversion(said.words.split()[1], said.text)
-    if said.name == "timeout":
-        return FailedConversion("TIMEOUT", said.text)
-    if said.name in ("refused", "unwritable"):
-        return FailedConversion(said.name.upper(), said.text)
+    if answer.name == "failed":
+        return FailedConversion(answer.words.split()[1], answer.text)
+    if answer.name in ("timeout", "refused", "unwritable"):
+        return FailedConversion(answer.name.upper(), answer.text)
     return None
 
 

@@ -17,28 +17,30 @@ _WORDS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:;@+*/&|()\[\]=?%!-]*")
 _EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=\S+)?")
 _PATH = re.compile(r"/[A-Za-z0-9_./+@=-]*")
 
+# fmt: off
 # Options that a further component of a heterogeneous job has for itself.
-# fmt: off
-_OF_COMPONENTS = frozenset(
-    [
-        "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node",
-        "gpus-per-task", "cpus-per-task", "partition", "account", "qos", "constraint",
-        "nodelist", "exclude", "mem", "exclusive",
-    ]
-)
-# fmt: on
+_OF_COMPONENTS = {
+    "nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task",
+    "cpus-per-task", "partition", "account", "qos", "constraint", "nodelist", "exclude", "mem",
+    "exclusive",
+}
 # Options that the SDK sets itself.
-# fmt: off
-PROTECTED = _OF_COMPONENTS | frozenset(
-    [
-        "array", "job-name", "output", "error", "open-mode", "export", "requeue",
-        "no-requeue", "signal", "time", "chdir", "wrap", "parsable", "hold", "comment",
-        "input", "reservation", "dependency", "mail-user", "mail-type", "wait-all-nodes",
-        "wait", "test-only", "clusters", "export-file", "get-user-env", "gpus-per-socket",
-        "uid", "gid",
-    ]
-)
+PROTECTED = _OF_COMPONENTS | {
+    "array", "job-name", "output", "error", "open-mode", "export", "requeue", "no-requeue",
+    "signal", "time", "chdir", "wrap", "parsable", "hold", "comment", "input", "reservation",
+    "dependency", "mail-user", "mail-type", "wait-all-nodes", "wait", "test-only", "clusters",
+    "export-file", "get-user-env", "gpus-per-socket", "uid", "gid",
+}
 # fmt: on
+_NEXT_COMPONENT = "hetjob"
+
+
+def on_cluster(value: str) -> str:
+    """`slurm://` and `lustre://` addresses as the paths that they are."""
+    for scheme in ("slurm://", "lustre://"):
+        if value.startswith(scheme):
+            return "/" + value.removeprefix(scheme).lstrip("/")
+    return value
 
 
 def check_words(where: str, value: Any) -> str:
@@ -67,10 +69,7 @@ def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
 
 
 def _check_mount(where: str, value: Any) -> Mount:
-    if isinstance(value, str):
-        for scheme in ("lustre://", "slurm://"):
-            value = "/" + value.removeprefix(scheme).lstrip("/") if scheme in value else value
-    mount = Mount.parse(value, where)
+    mount = Mount.parse(on_cluster(value) if isinstance(value, str) else value, where)
     for part in (mount.source, mount.target):
         if "://" in part:
             raise ValidationError(
@@ -81,9 +80,6 @@ def _check_mount(where: str, value: Any) -> Mount:
                 f"{where}: {part!r} must be an absolute path of letters, digits and _ . / + @ = -"
             )
     return mount
-
-
-_NEXT_COMPONENT = "hetjob"
 
 
 def _check_extras(where: str, value: Any) -> tuple[str, ...]:

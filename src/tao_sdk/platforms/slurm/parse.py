@@ -11,12 +11,10 @@ from tao_sdk.result_record import ResultRecord
 
 # In any other state a job is alive: it runs, or will. New ones come with releases of Slurm.
 # fmt: off
-ENDED = frozenset(
-    [
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
-        "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT",
-    ]
-)
+ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "REVOKED", "TIMEOUT",
+}
 # fmt: on
 
 

@@ -17,6 +17,7 @@ from tao_sdk.platforms.slurm import containers
 from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
 from tao_sdk.platforms.slurm.image_names import Image, parse_image
 from tao_sdk.platforms.slurm.job_folder import JobFolder
+from tao_sdk.platforms.slurm.options import on_cluster
 from tao_sdk.platforms.slurm.probe import Facts, choose_runtime
 from tao_sdk.platforms.slurm.resources import Resources, check_wall_time, resources_of
 from tao_sdk.platforms.staged_data import runner_settings, stop_seconds
@@ -65,11 +66,6 @@ def stage(
     _check_cluster_name(request, facts)
     image = parse_image(request.image) if request.image else None
     runtime = choose_runtime(cluster.runtime, facts) if image else "none"
-    if image and runtime == "none":
-        raise ValidationError(
-            "image: SLURM_CONTAINER_RUNTIME=none runs commands on the nodes as they are: leave the "
-            "image out, or choose pyxis, enroot or apptainer"
-        )
     cached = _cached(image, runtime, cache)
     lines = text.directives(
         request,
@@ -77,7 +73,6 @@ def stage(
         wanted,
         name=identity.name,
         folder=job_folder.job_dir,
-        whole_memory=is_cosmos(request),
     )
     values = _environment(request, cluster)
     tasks = containers.run_tasks(
@@ -116,25 +111,21 @@ def stage(
     return Staged(job_folder, wanted, tuple(lines), image, cached, runtime, files, secret)
 
 
-def is_cosmos(request: JobRequest) -> bool:
-    return request.network_arch.lower().replace("_", "-") == "cosmos-rl"
-
-
 def _directory(request: JobRequest, job_folder: JobFolder) -> str:
-    """Where the command starts: as asked, or where the image says; without one in its results."""
+    """Where the command starts; "" is the image's own directory. Without an image: the results."""
     return request.options.container_workdir or ("" if request.image else job_folder.results)
 
 
 def _roles(request: JobRequest, nodes: int) -> list[str]:
-    """The role of each node; Cosmos-RL on several nodes has only policies unless told otherwise."""
-    asked = request.options.roles
-    if asked is None:
-        return ["policy"] * nodes if is_cosmos(request) and nodes > 1 else []
+    """The role of each node; Cosmos-RL on several nodes has only policies by default."""
+    counts = request.options.roles
+    if counts is None:
+        return ["policy"] * nodes if text.is_cosmos(request) and nodes > 1 else []
     if nodes == 1:
         raise ValidationError(
             "roles: a job on one node has none; they are for several (num_nodes=)"
         )
-    roles = [name for name, count in asked.items() for _ in range(count)]
+    roles = [name for name, count in counts.items() for _ in range(count)]
     if len(roles) != nodes:
         raise ValidationError(f"roles: they are for {len(roles)} nodes, and the job has {nodes}")
     return roles
@@ -183,14 +174,6 @@ def _environment(request: JobRequest, cluster: ClusterSettings) -> dict[str, str
     }
     own = {name: on_cluster(secret.reveal()) for name, secret in request.env.items()}
     return {**defaults, **runner_settings(request), **job_credentials(request.env), **own}
-
-
-def on_cluster(value: str) -> str:
-    """`slurm://` and `lustre://` addresses as the paths that they are."""
-    for scheme in ("slurm://", "lustre://"):
-        if value.startswith(scheme):
-            return "/" + value.removeprefix(scheme).lstrip("/")
-    return value
 
 
 def cluster_path(where: str, path: str) -> str:

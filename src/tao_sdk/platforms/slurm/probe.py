@@ -69,19 +69,24 @@ def minutes(text: str) -> int | None:
 
 
 def choose_runtime(asked: str, facts: Facts) -> str:
-    """How tasks enter a container on this cluster."""
-    there = {
+    """How tasks enter a container on this cluster: as the site asks, or the best that it has."""
+    if asked == "none":
+        raise ValidationError(
+            "image: SLURM_CONTAINER_RUNTIME=none runs commands on the nodes as they are: leave the "
+            "image out, or choose pyxis, enroot or apptainer"
+        )
+    available = {
         "pyxis": facts.pyxis,
         "enroot": "enroot" in facts.programs,
         "apptainer": bool({"apptainer", "singularity"} & facts.programs),
     }
     if asked:
-        if not there.get(asked, True):
+        if not available[asked]:
             raise ValidationError(
                 f"SLURM_CONTAINER_RUNTIME={asked}, but the login host knows no {asked}"
             )
         return asked
-    for runtime, usable in there.items():
+    for runtime, usable in available.items():
         if usable:
             return runtime
     raise ValidationError(

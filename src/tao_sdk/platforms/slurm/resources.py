@@ -1,4 +1,4 @@
-"""How many nodes, GPUs, processors and hours: the rules of the seeds, pure."""
+"""How many nodes, GPUs, processors and hours. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings, packaged_d
 
 _LEAD_HOURS = 0.2
 _SHORTEST_HOURS = 0.1
+# sbatch takes no more.
+_MAX_WARNING_SECONDS = 65_535
 
 
 class Resources(NamedTuple):
@@ -22,29 +24,29 @@ class Resources(NamedTuple):
     exclusive: bool
     time_minutes: int
     warn_seconds: int
-    """How long before the wall time the job is told; 0 is never."""
+    """How long before the wall time the job is warned; 0 is never."""
 
 
 def resources_of(request: JobRequest, cluster: ClusterSettings) -> Resources:
     """What to ask Slurm for."""
-    most = cluster.max_gpus_per_node
+    max_gpus = cluster.max_gpus_per_node
     nodes, gpus = request.num_nodes, request.gpu_count
     if gpus == -1:
-        gpus = most
-    if gpus > most:
+        gpus = max_gpus
+    if gpus > max_gpus:
         if nodes > 1:
             raise ValidationError(
-                f"gpu_count: {gpus} with num_nodes={nodes}: a node has {most} GPUs "
+                f"gpu_count: {gpus} with num_nodes={nodes}: a node has {max_gpus} GPUs "
                 "(SLURM_MAX_GPUS_PER_NODE), and gpu_count is per node; ask for at most that"
             )
-        nodes, gpus = math.ceil(gpus / most), most
+        nodes, gpus = math.ceil(gpus / max_gpus), max_gpus
     hours = request.options.time_hours or cluster.time_hours
     exclusive = request.options.exclusive
     return Resources(
         nodes=nodes,
         gpus_per_node=gpus,
         cpus_per_task=request.options.cpus_per_task or _cpus(nodes, gpus, cluster),
-        exclusive=gpus >= most if exclusive is None else exclusive,
+        exclusive=gpus >= max_gpus if exclusive is None else exclusive,
         time_minutes=max(1, math.floor(hours * 60 + 0.5)),
         warn_seconds=_warning(hours, cluster, own=bool(request.options.time_hours)),
     )
@@ -56,10 +58,6 @@ def _cpus(nodes: int, gpus: int, cluster: ClusterSettings) -> int:
     return cluster.cpus_per_task
 
 
-# sbatch takes no more.
-_LONGEST_WARNING = 65_535
-
-
 def _warning(hours: float, cluster: ClusterSettings, *, own: bool) -> int:
     """Seconds from the warning to the end of the wall time."""
     if not cluster.warn_before_limit:
@@ -68,7 +66,7 @@ def _warning(hours: float, cluster: ClusterSettings, *, own: bool) -> int:
     warned = None if own else cluster.timeout_hours
     if warned is None:
         warned = warned_after(hours)
-    return max(0, min(round((hours - warned) * 3600), _LONGEST_WARNING))
+    return max(0, min(round((hours - warned) * 3600), _MAX_WARNING_SECONDS))
 
 
 def warned_after(hours: float) -> float:

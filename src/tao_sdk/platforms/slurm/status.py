@@ -194,7 +194,7 @@ def _ended(
     mine = [claim for claim in files.claims if claim.owner == slurm_id]
     if ended is None or ended.state not in ENDED:
         # The queue does not have it, so it has ended: accounting lags, or has lost it. What the
-        # batch script left tells how; without it, a later poll may.
+        # batch script left shows how; without it, a later poll may.
         last = max(mine, default=None)
         if last is None and cancel_requested:
             # Slurm keeps nothing of a task of an array that was cancelled before it was split off.
@@ -256,7 +256,7 @@ def _judged(
 def _was_stopped(ended: Ended, claim: Claim | None, *, cancel_requested: bool) -> bool:
     """Whether our cancellation ended the job: it had not ended by itself before."""
     if claim is not None and claim.canceled:
-        return True  # its batch script was told to stop it
+        return True  # its batch script stopped it on our request
     by_itself = ended.state == "FAILED" and claim is not None and claim.exit_code is not None
     return cancel_requested and ended.state != "COMPLETED" and not by_itself
 
