@@ -97,21 +97,20 @@ class SlurmBackend(Backend):
 
     def submit(self, plan: Plan) -> Submission:
         note = self.images.ensure_image(plan)
-        return self._submission(plan, submitting.submit(self.transport, plan), note)
+        slurm_id = submitting.submit(self.transport, plan)
+        return submitting.submission(plan.identity, plan.intent, slurm_id, note)
 
     def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
         found: dict[str, Submission] = {}
         for some in submitting.alike(self.images.usable(plans)):
             ids = submitting.submit_array(self.transport, self.cluster.base, some)
             for plan in some:
-                if plan.job_id in ids:
+                if slurm_id := ids.get(plan.job_id):
                     note = self.images.ensure_image(plan)
-                    found[plan.job_id] = self._submission(plan, ids[plan.job_id], note)
+                    found[plan.job_id] = submitting.submission(
+                        plan.identity, plan.intent, slurm_id, note
+                    )
         return found
-
-    def _submission(self, plan: Plan, slurm_id: str, note: str) -> Submission:
-        folder = plan.payload.job_folder
-        return submitting.submission(plan.identity, plan.intent, folder, slurm_id, note)
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         return submitting.settle(self.transport, jobs)

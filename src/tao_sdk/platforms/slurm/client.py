@@ -47,10 +47,6 @@ class Login(NamedTuple):
     config: str = ""
     reuse_only: bool = False
 
-    @property
-    def label(self) -> str:
-        return f"{self.user}@{','.join(self.hosts)}"
-
 
 class NotReachedError(BackendUnreachableError):
     """The login host was not reached: the program did not run."""

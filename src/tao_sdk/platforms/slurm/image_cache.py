@@ -80,7 +80,7 @@ class ImageCache:
         self._transport = transport
         self._settings = image_conversion.from_environment(cluster)
         self._used = switch("SLURM_USE_SQSH")
-        self._converter = image_conversion.Converter(transport, self._settings, listener)
+        self._listener = listener
         self._decided: dict[str, _Decision] = {}
         self._answers = TtlCache[Section](_REMEMBER_SECONDS)
         self._passwords = TtlCache[bool](_REMEMBER_SECONDS)
@@ -191,7 +191,9 @@ class ImageCache:
         if not again and self._answers.has(cached) and self._look(cached).name == "ready":
             return _Decision()
         try:
-            failure = self._converter.convert(image, cached, again=again)
+            failure = image_conversion.convert(
+                self._transport, self._settings, self._listener, image, cached, again=again
+            )
             if failure is None:
                 self._answers.put(cached, Section("ready", "0", b""))
                 return _Decision()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
@@ -102,81 +102,73 @@ class FailedConversion(NamedTuple):
     log: str
 
 
-class Converter:
-    """Converts images."""
+def convert(
+    transport: SshTransport,
+    site: ConversionSettings,
+    listener: Listener,
+    image: Image,
+    cached: str,
+    *,
+    again: bool,
+) -> FailedConversion | None:
+    """Return once `cached` is there; with `again`, once a newer one than now is there."""
 
-    def __init__(
-        self, transport: SshTransport, site: ConversionSettings, listener: Listener
-    ) -> None:
-        self._transport = transport
-        self._settings = site
-        self._listener = listener
+    def report(stage: str, **details: Any) -> None:
+        listener(ConversionProgress(image.text, stage, **details))
 
-    def convert(self, image: Image, cached: str, *, again: bool) -> FailedConversion | None:
-        """Return once `cached` is there; with `again`, once a newer one than now is there."""
-        variables = {
-            "cached": cached,
-            "folder": self._settings.cache,
-            "name": job_name(cached),
-            "limit": str(math.ceil(self._settings.minutes * 60)),
-            "waiting": "",
-            "again": "yes" if again else "no",
-            "outdated": "",
-        }
-        script = job_script(image, cached, self._settings).encode()
-        deadline = time.monotonic() + self._settings.minutes * 60 + _PATIENCE_SECONDS
-        pause = _SHORTEST_PAUSE
-        answer: Section | None = None
-        while True:
-            try:
-                answer = self._step(variables, script)
-            except BackendUnreachableError as error:
-                if answer is None:
-                    raise  # nothing has been begun
-                self._listener(ConversionProgress(image.text, "unreachable", words=str(error)))
-                if time.monotonic() > deadline:
-                    return FailedConversion("LOST", str(error))
-            else:
-                if answer.name == "ready":
-                    if pause > _SHORTEST_PAUSE:
-                        written = int(answer.words)
-                        self._listener(
-                            ConversionProgress(image.text, "done", written_bytes=written)
-                        )
-                    return None
-                if failure := failure_in(answer):
-                    words = summary(failure.log)
-                    self._listener(ConversionProgress(image.text, "failed", words=words))
-                    return failure
-                progress, variables["waiting"] = _progress(image, answer)
-                self._listener(progress)
-                if time.monotonic() > deadline:
-                    return FailedConversion("TIMEOUT", answer.text)
-            time.sleep(pause)
-            pause = min(pause * 1.3, _LONGEST_PAUSE)
-
-    def _step(self, variables: dict[str, str], script: bytes) -> Section:
-        """Start the conversion if there is none; its state."""
-        sections = reached(self._transport.run("convert", variables, script))
-        for section in sections:
-            if section.name == "outdated":
-                variables |= {"again": "no", "outdated": section.words.strip()}
-        return last(sections)
+    variables = {
+        "cached": cached,
+        "folder": site.cache,
+        "name": job_name(cached),
+        "limit": str(math.ceil(site.minutes * 60)),
+        "waiting": "",
+        "again": "yes" if again else "no",
+        "outdated": "",
+    }
+    script = job_script(image, cached, site).encode()
+    deadline = time.monotonic() + site.minutes * 60 + _PATIENCE_SECONDS
+    pause = _SHORTEST_PAUSE
+    answer: Section | None = None
+    while True:
+        try:
+            answer = _start_or_look(transport, variables, script)
+        except BackendUnreachableError as error:
+            if answer is None:
+                raise  # nothing has been begun
+            report("unreachable", words=str(error))
+            if time.monotonic() > deadline:
+                return FailedConversion("LOST", str(error))
+        else:
+            if answer.name == "ready":
+                if pause > _SHORTEST_PAUSE:
+                    report("done", written_bytes=int(answer.words))
+                return None
+            if failure := failure_in(answer):
+                report("failed", words=summary(failure.log))
+                return failure
+            record, job, state, age, written = answer.words.split()
+            variables["waiting"] = record.removeprefix("-")
+            words = answer.text.strip()
+            report(
+                {"PENDING": "queued", "STARTING": "starting"}.get(state, "running"),
+                seconds=float(age),
+                written_bytes=int(written),
+                words="" if words == "None" else words,
+                slurm_job_id=job.removeprefix("-"),
+            )
+            if time.monotonic() > deadline:
+                return FailedConversion("TIMEOUT", answer.text)
+        time.sleep(pause)
+        pause = min(pause * 1.3, _LONGEST_PAUSE)
 
 
-def _progress(image: Image, answer: Section) -> tuple[ConversionProgress, str]:
-    """How far the conversion is, and the record of it to wait for; "" before there is one."""
-    record, job, state, age, written = answer.words.split()
-    words = answer.text.strip()
-    progress = ConversionProgress(
-        image.text,
-        {"PENDING": "queued", "STARTING": "starting"}.get(state, "running"),
-        float(age),
-        int(written),
-        "" if words == "None" else words,
-        job.removeprefix("-"),
-    )
-    return progress, record.removeprefix("-")
+def _start_or_look(transport: SshTransport, variables: dict[str, str], script: bytes) -> Section:
+    """Start the conversion if there is none; how far it is."""
+    sections = reached(transport.run("convert", variables, script))
+    for section in sections:
+        if section.name == "outdated":
+            variables |= {"again": "no", "outdated": section.words.strip()}
+    return last(sections)
 
 
 def job_name(cached: str) -> str:

@@ -56,13 +56,11 @@ class SharedQueue:
         folder: Callable[[], Path] = control_folder,
         now: Callable[[], float] = time.time,
     ) -> None:
-        key = hashlib.sha256(f"{login.config}\0{login.label}".encode()).hexdigest()[:16]
+        cluster = f"{login.config}\0{login.user}@{','.join(login.hosts)}"
+        key = hashlib.sha256(cluster.encode()).hexdigest()[:16]
         self._name = f"queue-{key}"
         self._folder = folder
-        self._now = now
-
-    def now(self) -> float:
-        return self._now()
+        self.now = now
 
     def keep(self, asked_at: float, queue: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk costs a question, no more
@@ -72,7 +70,7 @@ class SharedQueue:
         """The newest answer, unless it is older than that."""
         try:
             head, _, queue = (self._folder() / self._name).read_bytes().partition(b"\n")
-            age = self._now() - float(head)
+            age = self.now() - float(head)
         except (OSError, ValueError):
             return None
         # An answer of the future is one from before the clock was set.
@@ -99,7 +97,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 class AcceptedAge(threading.local):
-    """How old an answer the next poll of this thread may use, and how old the last one was."""
+    """How old an answer the next poll of this thread may use, and how old its last one was."""
 
     max_age = 0.0
     used = 0.0

@@ -123,7 +123,7 @@ def settle(transport: SshTransport, jobs: Sequence[JobRef]) -> Mapping[str, Subm
             settled[job_id] = None
         elif section.name == "adopted":
             job = by_id[job_id]
-            settled[job_id] = submission(job.identity, job.native, folder_of(job), slurm_id)
+            settled[job_id] = submission(job.identity, job.native, slurm_id)
     return settled
 
 
@@ -148,13 +148,10 @@ def resubmit(transport: SshTransport, job: JobRef, attempt: Attempt, pause_secon
 
 
 def submission(
-    identity: JobIdentity,
-    intent: Mapping[str, object],
-    folder: JobFolder,
-    slurm_id: str,
-    note: str = "",
+    identity: JobIdentity, intent: Mapping[str, object], slurm_id: str, note: str = ""
 ) -> Submission:
     """What is stored to find a submitted job again, and its first message."""
+    folder = JobFolder(str(intent["base"]), identity.job_id)
     native = {**intent, "slurm_job_id": slurm_id, "job_dir": folder.job_dir}
     queued = f"Queued as Slurm job {slurm_id}"
     return Submission(identity.name, native, f"{queued}; {note}" if note else queued)
