@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from slurm_jobs import start
 from slurm_lab import SlurmPlatformLab
 
 from tao_sdk.models import JobState
+from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.slurm import SlurmSDK
-from tao_sdk.platforms.slurm.client import Login
+from tao_sdk.platforms.slurm.backend import SlurmBackend
+from tao_sdk.platforms.slurm.client import Login, SshTransport
+from tao_sdk.platforms.slurm.cluster_settings import from_environment
 from tao_sdk.platforms.slurm.polling import (
     MAX_PAUSE_SECONDS,
     AcceptedAge,
@@ -170,6 +175,54 @@ def test_the_answer_is_private_and_of_one_cluster(
     assert queue.newest(60) is None, "the clock was set back"
     file.write_text("nonsense")
     assert queue.newest(60) is None
+
+
+class Cluster:
+    """A login host in whose queue every job waits; it notes which programs it ran."""
+
+    def __init__(self, jobs: Sequence[JobRef]) -> None:
+        lines = (f"{n}|PENDING|None|N/A||tao-job-{job.job_id}" for n, job in enumerate(jobs, 70))
+        self.queue = "\n".join(lines).encode()
+        self.programs: list[str] = []
+
+    def run(self, program: str, **_: object) -> list[Section]:
+        self.programs.append(program)
+        return [Section("queue", "", self.queue)]
+
+
+def test_one_question_for_all_that_wait_and_one_for_each_explicit_look(
+    queue: SharedQueue, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three processes with a job each; to observe runs nothing but the program that looks."""
+    jobs = [
+        JobRef(JobIdentity(f"j{n}", "a"), {"base": "/b", "cluster": "lab", "slurm_job_id": f"7{n}"})
+        for n in range(3)
+    ]
+    cluster = Cluster(jobs)
+    monkeypatch.setattr(SshTransport, "run", cluster.run)
+    monkeypatch.setattr("tao_sdk.platforms.slurm.backend.SharedQueue", lambda _login: queue)
+    monkeypatch.setenv("SLURM_USER", "ada")
+    monkeypatch.setenv("SLURM_HOSTNAME", "login1")
+    monkeypatch.delenv("SSH_KEY_PATH", raising=False)
+    monkeypatch.delenv("SLURM_SSH_CONFIG", raising=False)
+    backends = [SlurmBackend(from_environment(), lambda _: None) for _ in jobs]
+    backoffs = []
+    for backend, job in zip(backends, jobs, strict=True):
+        assert backend.observe([job])[job.job_id].state is JobState.PENDING
+        backoffs.append(backend.backoff([job.job_id]))
+    assert cluster.programs == ["observe"] * 3, "a first look asks"
+
+    pauses = [backoff.after(0.05) for backoff in backoffs]
+    assert pauses == [2, 2, 2]
+    clock.sleep(2)
+    for backend, backoff, job in zip(backends, backoffs, jobs, strict=True):
+        backoff.pause(0)  # the clock has moved already
+        assert backend.observe([job])[job.job_id].state is JobState.PENDING
+    assert cluster.programs == ["observe"] * 4, "one of them asks for all"
+
+    for backend, job in zip(backends, jobs, strict=True):
+        backend.observe([job])
+    assert cluster.programs == ["observe"] * 7, "an explicit look asks at once"
 
 
 def test_processes_that_wait_share_an_answer(sdk: SlurmSDK, lab: SlurmPlatformLab) -> None:

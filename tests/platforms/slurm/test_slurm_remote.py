@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tao_sdk.platforms.backend import LogChunk
 from tao_sdk.platforms.remote.framing import Call, Section, by_program, table
 from tao_sdk.platforms.slurm import logs
-from tao_sdk.platforms.slurm.client import call
+from tao_sdk.platforms.slurm.client import PROGRAMS, call
 
 
 def run(made: Call, payload: bytes = b"", before: str = "", shell: str = "/bin/sh") -> bytes:
@@ -75,6 +76,17 @@ class TestAnswers:
 
     def test_table(self) -> None:
         assert table([("a", "/b"), ("c", "/d")]) == b"a /b\nc /d\n"
+
+
+@pytest.mark.parametrize("name", ["observe", "evidence", "logs", "convert_look", "credentials"])
+def test_programs_that_look_only_look(name: str) -> None:
+    program = "".join(
+        line for line in PROGRAMS.read(name).splitlines(keepends=True) if line.strip()[:1] != "#"
+    )
+    acts = r"\b(sbatch|scancel|requeue|rm|mv|ln|mkdir|touch|hand_over|withdraw)\b"
+    assert not re.search(acts, program)
+    targets = re.findall(r">+ *([^\s;)}\"]+)", re.sub(r"'[^']*'", "", program))
+    assert set(targets) <= {"/dev/null", "&1"}
 
 
 class TestLogs:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
+from tao_sdk.platforms.remote.framing import assigned
 from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.slurm.client import PROGRAMS
 from tao_sdk.platforms.slurm.cluster_settings import ClusterSettings
 from tao_sdk.platforms.slurm.job_folder import JobFolder
 from tao_sdk.platforms.slurm.options import SlurmOptions
 from tao_sdk.platforms.slurm.resources import Resources
 from tao_sdk.result_record import SHIM
-
-_PROGRAMS = Path(__file__).parent / "programs"
 
 
 def partition_of(request: JobRequest, cluster: ClusterSettings) -> str:
@@ -85,7 +83,7 @@ def batch_script(
     stop_seconds: float,
 ) -> str:
     """What sbatch is given: directives, facts, and the same body for every job."""
-    facts = _assign(
+    facts = assigned(
         {
             "job_id": job_folder.job_id,
             "job_dir": job_folder.job_dir,
@@ -99,7 +97,7 @@ def batch_script(
         }
     )
     head = "".join(f"#SBATCH {line}\n" for line in directives)
-    return f"#!/bin/bash\n{head}\n{facts}{tasks}\n{_read('batch')}"
+    return f"#!/bin/bash\n{head}\n{facts}{tasks}\n{PROGRAMS.read('batch')}"
 
 
 def task_script(
@@ -114,13 +112,13 @@ def task_script(
     shim = shlex.join(["/bin/sh", "-c", SHIM, "tao-shim"])
     entrypoint = shlex.quote(f"{job_folder.job_dir}/{job_folder.entrypoint}")
     words = shlex.join(["set", "--", str(resources.nodes), *roles])
-    return f'#!/bin/sh\n{words}\n{_read("task")}{go}exec {shim} "$1" {entrypoint}\n'
+    return f'#!/bin/sh\n{words}\n{PROGRAMS.read("task")}{go}exec {shim} "$1" {entrypoint}\n'
 
 
 def array_script(directives: Iterable[str], folder: str) -> str:
     """What sbatch is given for many jobs at once: each task becomes one job of the list."""
     head = "".join(f"#SBATCH {line}\n" for line in directives)
-    return f"#!/bin/bash\n{head}\n{_assign({'folder': folder})}{_read('array')}"
+    return f"#!/bin/bash\n{head}\n{assigned({'folder': folder})}{PROGRAMS.read('array')}"
 
 
 def environment_script(values: Mapping[str, str]) -> str:
@@ -132,12 +130,3 @@ def environment_script(values: Mapping[str, str]) -> str:
 
 def compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
-
-
-def _assign(values: Mapping[str, str]) -> str:
-    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-
-
-@functools.cache
-def _read(name: str) -> str:
-    return (_PROGRAMS / f"{name}.sh").read_text(encoding="utf-8")

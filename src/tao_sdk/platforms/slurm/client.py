@@ -34,8 +34,8 @@ _CONTROL_SECONDS = 5
 
 _T = TypeVar("_T")
 
-call = Programs(Path(__file__).parent / "programs").call
-"""Programs with their variables, one after the other in one round trip."""
+PROGRAMS = Programs(Path(__file__).parent / "programs")
+call = PROGRAMS.call
 
 
 class Login(NamedTuple):

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.remote.framing import Section
-from tao_sdk.platforms.slurm.client import SshTransport, last, reached
+from tao_sdk.platforms.remote.framing import Section, assigned
+from tao_sdk.platforms.slurm.client import PROGRAMS, SshTransport, last, reached
 from tao_sdk.platforms.slurm.cluster_settings import (
     ClusterSettings,
     check_base,
@@ -31,7 +29,6 @@ from tao_sdk.platforms.slurm.options import check_words
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 # The cluster enforces the limit; a client that cannot reach it waits this much longer.
 _PATIENCE_SECONDS = 120.0
-_JOB = Path(__file__).parent / "programs" / "convert_job.sh"
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
@@ -199,8 +196,7 @@ def job_script(image: Image, cached: str, site: ConversionSettings) -> str:
         "temp": site.temp,
     }
     head = "".join(f"#SBATCH {option}\n" for option in options)
-    facts = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-    return f"#!/bin/bash\n{head}\n{facts}{_JOB.read_text(encoding='utf-8')}"
+    return f"#!/bin/bash\n{head}\n{assigned(values)}{PROGRAMS.read('convert_job')}"
 
 
 def failure_in(answer: Section) -> FailedConversion | None:

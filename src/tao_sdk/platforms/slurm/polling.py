@@ -1,10 +1,10 @@
-"""How often waiting processes ask Slurm, and how those of one machine share its answer.
+"""The pace of polls, and how the processes of a machine share one answer.
 
-A controller serves a whole site, and jobs run for hours. A process that waits asks after 2, 4, 8
-and 15 s, then ever more rarely up to once a minute, and after 2 s again when one of its jobs
-changed. The newest answer of `squeue` is kept in a private file. A process whose jobs are all alive
-in an answer that is younger than its own pause uses it, and times its next poll by it, so that any
-number of them ask once per pause. Calls outside a wait always ask.
+A controller serves a whole site, and jobs run for hours. A waiting process polls after 2, 4, 8 and
+15 s, then at intervals that grow to a minute, and after 2 s again when one of its jobs changed. The
+newest answer of `squeue` is kept in a private file. A process whose jobs are all alive in an answer
+younger than its own interval uses it and times its next poll by it, so any number of processes poll
+once per interval. Calls outside a wait always ask.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tao_sdk.platforms.ssh_control import control_folder
 _FIRST_PAUSES = (2.0, 4.0, 8.0, 15.0)
 _GROWTH = 1.5
 MAX_PAUSE_SECONDS = 60.0
-# Another process is asking already: so long its answer is waited for.
+# How long to wait for the answer of another process that is asking already.
 _TURN_SECONDS = 5.0
 _TURN_CHECK_SECONDS = 0.05
 
