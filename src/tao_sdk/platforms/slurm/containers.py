@@ -55,25 +55,28 @@ def run_tasks(
     ]
     if resources.nodes > 1:
         srun.append("--label")
-    inner = ["/bin/sh", task]
-    before = exports = ""
-    if image is not None:
-        before = _image_lines(runtime, image, cached) + _PROGRAM.get(runtime, "")
+    inner = shlex.join(["/bin/sh", task])
     # The words of `run_tasks`: srun itself, the folder of logs, the image, the runtime's program.
     words = f'"$1" {shlex.join(srun)} --output="$2/main.out" --error="$2/main.err"'
+    before = exports = ""
     if image is None:
-        run = f"{words} {shlex.join(inner)}"
+        run = f"{words} {inner}"
     elif runtime == "pyxis":
-        options = [f"--container-mounts={','.join(_pyxis_mount(m) for m in mounts)}"]
-        if names:
-            options.append(f"--container-env={','.join(names)}")
-        run = f'{words} --container-image="$3" {shlex.join(options)} {shlex.join(inner)}'
+        options = [
+            f"--container-mounts={','.join(_mount(mount) for mount in mounts)}",
+            f"--container-env={','.join(names)}",
+        ]
+        run = f'{words} --container-image="$3" {shlex.join(options)} {inner}'
     elif runtime == "enroot":
-        run = f'{words} "$4" {shlex.join(_enroot(mounts, names))} "$3" {shlex.join(inner)}'
+        run = f'{words} "$4" {shlex.join(_enroot(mounts, names))} "$3" {inner}'
     else:
+        binds = [word for mount in mounts for word in ("--bind", _mount(mount))]
+        options = ["exec", "--nv", "--no-home", *binds]
         # What is exported under the prefix wins over the image's own.
         exports = "".join(f'  export APPTAINERENV_{name}="${name}"\n' for name in names)
-        run = f'{words} "$4" {shlex.join(_apptainer(mounts))} "$3" {shlex.join(inner)}'
+        run = f'{words} "$4" {shlex.join(options)} "$3" {inner}'
+    if image is not None:
+        before = _image_lines(runtime, image, cached) + _PROGRAM.get(runtime, "")
     # exec: the shell waits for srun itself, whose exit code is the tasks'.
     return f"{before}run_tasks() {{\n{exports}  exec {run}\n}}\n"
 
@@ -90,7 +93,8 @@ def _image_lines(runtime: str, image: Image, cached: str) -> str:
     )
 
 
-def _pyxis_mount(mount: Mount) -> str:
+def _mount(mount: Mount) -> str:
+    """A mount as Pyxis and Apptainer write it."""
     return f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
 
 
@@ -101,11 +105,4 @@ def _enroot(mounts: Iterable[Mount], names: Sequence[str]) -> list[str]:
         words += ["--mount", f"{mount.source}:{mount.target}:x-create=auto,bind{mode}"]
     for name in names:
         words += ["--env", name]
-    return words
-
-
-def _apptainer(mounts: Iterable[Mount]) -> list[str]:
-    words = ["exec", "--nv", "--no-home"]
-    for mount in mounts:
-        words += ["--bind", f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")]
     return words

@@ -60,19 +60,15 @@ def stage(
 ) -> Staged:
     """Everything that submitting this job would put on the cluster. `cache` is for images."""
     job_folder = JobFolder(cluster.base, identity.job_id)
-    wanted = resources_of(request, cluster)
+    resources = resources_of(request, cluster)
     partition = text.partition_of(request, cluster)
-    check_wall_time(partition, wanted.time_minutes, facts.partitions)
+    check_wall_time(partition, resources.time_minutes, facts.partitions)
     _check_cluster_name(request, facts)
     image = parse_image(request.image) if request.image else None
     runtime = choose_runtime(cluster.runtime, facts) if image else "none"
     cached = _cached(image, runtime, cache)
     lines = text.directives(
-        request,
-        cluster,
-        wanted,
-        name=identity.name,
-        folder=job_folder.job_dir,
+        request, cluster, resources, name=identity.name, folder=job_folder.job_dir
     )
     values = _environment(request, cluster)
     tasks = containers.run_tasks(
@@ -83,14 +79,14 @@ def stage(
             _site_mounts(cluster, facts) if image else (), request.options.mounts, cluster.base
         ),
         sorted({*values, "TAO_JOB_ID", "TAO_RESULTS_ROOT", "TAO_API_RESULTS_DIR"}),
-        wanted,
+        resources,
         task=f"{job_folder.job_dir}/{job_folder.task}",
     )
     script = text.batch_script(
         lines,
         job_folder,
         identity.token,
-        wanted,
+        resources,
         tasks,
         may_requeue=text.may_requeue(request, cluster),
         stop_seconds=stop_seconds(runner=request.payload is not None),
@@ -98,7 +94,7 @@ def stage(
     files = {
         job_folder.sbatch: script,
         job_folder.task: text.task_script(
-            job_folder, wanted, _roles(request, wanted.nodes), _directory(request, job_folder)
+            job_folder, resources, _roles(request, resources.nodes), _directory(request, job_folder)
         ),
         job_folder.entrypoint: f"{request.shell_command}\n",
         job_folder.specs: text.compact(dict(request.specs)),
@@ -108,7 +104,7 @@ def stage(
         ),
     }
     secret = {job_folder.env: text.environment_script(values)}
-    return Staged(job_folder, wanted, tuple(lines), image, cached, runtime, files, secret)
+    return Staged(job_folder, resources, tuple(lines), image, cached, runtime, files, secret)
 
 
 def _directory(request: JobRequest, job_folder: JobFolder) -> str:

@@ -60,7 +60,7 @@ if [ -n "$job" ]; then
   fi
 elif [ -n "$generation" ]; then
   # Its maker is about to submit the conversion, or died of it. Its sbatch may have worked.
-  job=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1)
+  job=$(queued_id "$name")
   if [ -n "$job" ]; then echo "$job" > "$lock/job"; begun_elsewhere; fi
   if [ "$host" = "$(uname -n)" ]; then [ ! -d "/proc/$pid" ]; else [ $(($(date +%s) - since)) -gt 120 ]; fi \
     || begun_elsewhere

@@ -34,10 +34,13 @@ hand_over() { # a file for what sbatch complains of, then words for sbatch
   id=$(printf '%s\n' "$id" | sed -n 's/^\([0-9][0-9]*\)\(;[^ ]*\)\{0,1\}$/\1/p' | tail -n 1)
   [ -n "$id" ]
 }
-# No submission of this number will ever run: whatever Slurm may have of it finds the claim taken.
-# False when one has begun.
+# Slurm's id of our job of that name; empty if the queue has none. %F is the id of a whole array.
+queued_id() { squeue -h -u "$me" -n "$1" -o "${2:-%i}" 2>/dev/null | head -n 1; }
+# No submission of this number will ever run: whatever Slurm may have of it finds the claim taken, and
+# is cancelled. False when one has begun.
 withdraw() { # number
   mkdir -p "$job_dir/claims" && mkdir "$job_dir/claims/$token.$1.0" 2>/dev/null || return
-  echo withdrawn > "$job_dir/claims/$token.$1.0/owner"
+  echo withdrawn > "$job_dir/claims/$token.$1.0/owner" || return
+  scancel -u "$me" -n "tao-job-$job_id" >/dev/null 2>&1 || :
 }
 mark begin

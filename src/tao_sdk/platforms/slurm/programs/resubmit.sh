@@ -28,7 +28,7 @@ again() {
   hand_over "$job_dir/sbatch/said" "--export=ALL,TAO_SUBMISSION=$number" "--begin=now+$pause" \
     ${exclude:+"--exclude=${own:+$own,}$exclude"} "$script"
 }
-in_queue() { id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1); [ -n "$id" ]; }
+in_queue() { id=$(queued_id "$name"); [ -n "$id" ]; }
 if ! again && ! in_queue && [ -n "$exclude" ]; then
   # A bad node is better than none.
   exclude=; again || in_queue
@@ -36,7 +36,6 @@ fi
 if [ -z "$id" ]; then
   # Refused; or the controller has it after all: then it must not run unnoticed.
   if withdraw "$number"; then
-    scancel -u "$me" -n "$name" >/dev/null 2>&1
     mark refused
   else
     mark doubtful  # the right stays taken until a later poll knows

@@ -19,7 +19,6 @@ while read -r job_id job_dir token cluster; do
     # The job may be on its way to the controller: what starts later finds the claim taken.
     if withdraw 1; then
       rm -f "$job_dir/env/$job_id.sh"
-      scancel -u "$me" -n "tao-job-$job_id" >/dev/null 2>&1
       mark none "$job_id"; continue
     fi
     id=$(cat "$claim/owner" 2>/dev/null)

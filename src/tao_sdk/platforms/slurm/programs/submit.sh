@@ -11,10 +11,9 @@ if [ -e "$claim" ]; then rm -f "$environment"; mark withdrawn; exit; fi
 said=$job_dir/sbatch/said
 if ! hand_over "$said" --export=ALL,TAO_SUBMISSION=1 "$job_dir/sbatch/job_$job_id.sbatch"; then
   # The controller may have the job although sbatch failed: its answer can be lost.
-  id=$(squeue -h -u "$me" -n "$name" -o %i 2>/dev/null | head -n 1)
+  id=$(queued_id "$name")
   if [ -z "$id" ] && withdraw 1; then
     rm -f "$environment"
-    scancel -u "$me" -n "$name" >/dev/null 2>&1
     mark refused; cat "$said"; exit
   fi
   id=${id:-$(cat "$claim/owner" 2>/dev/null)}

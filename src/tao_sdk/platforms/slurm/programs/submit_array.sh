@@ -6,7 +6,7 @@ fi
 if ! hand_over "$folder/said" --export=ALL,TAO_SUBMISSION=1 "$folder/array.sbatch"; then
   # The controller may have it all the same: then it is ours. Otherwise none of its tasks will run,
   # and each job can be submitted by itself.
-  id=$(squeue -h -u "$me" -n "$name" -o %F 2>/dev/null | head -n 1)
+  id=$(queued_id "$name" %F)
   if [ -z "$id" ] && ln -sn withdrawn "$folder/decided" 2>/dev/null; then
     scancel -u "$me" -n "$name" >/dev/null 2>&1
     mark refused; cat "$folder/said"; exit
