@@ -29,14 +29,14 @@ def parse_facts(sections: Iterable[Section]) -> Facts:
     """Read the probe's answer."""
     answers = {section.name: section.text.strip() for section in sections}
     programs = frozenset(answers["programs"].split())
-    if "sbatch" in programs and not answers["cluster"]:
-        raise BackendUnreachableError(
-            "the controller of Slurm does not answer (scontrol show config): try again later"
-        )
     if "sbatch" not in programs:
         raise PlatformError(
             "the login host has no sbatch: it is not a login host of a Slurm cluster, or Slurm is "
             "not in the PATH of a shell that ssh starts"
+        )
+    if not answers["cluster"]:
+        raise BackendUnreachableError(
+            "the controller of Slurm does not answer (scontrol show config): try again later"
         )
     return Facts(
         version=answers["version"].removeprefix("slurm ").strip(),

@@ -6,28 +6,28 @@ logs=$job_dir/slurm-logs/tao-job-$job_id-$slurm_id
 # Each attempt claims its number first. A second copy of a submission (sbatch had worked, its
 # answer was lost) or one that was given up finds the claim taken, and leaves.
 claim=$job_dir/claims/$token.${TAO_SUBMISSION:-1}.${SLURM_RESTART_COUNT:-0}
-if ! said=$(mkdir "$claim" 2>&1) && [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
+if ! error=$(mkdir "$claim" 2>&1) && [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
   if [ -d "$claim" ]; then
     echo "tao-sdk: this job was withdrawn, or another copy of it has begun: leaving" >&2
     exit 0
   fi
-  echo "tao-sdk: the job's folder cannot be written to: $said" >&2
+  echo "tao-sdk: the job's folder cannot be written to: $error" >&2
   exit 73
 fi
 if ! echo "$slurm_id" > "$claim/owner"; then rmdir "$claim"; exit 73; fi
 
-leave_canceled() { # by Slurm's word, too
+leave_canceled() { # Slurm then reports the job as cancelled, too
   : > "$claim/canceled"
   rm -f "$environment"
   scancel "$slurm_id"
   exit "${1:-143}"
 }
 
-heard=; limit=; force=; ended=
-# Told by Slurm that the wall time is nearly over: let the program save and stop, and end it by
-# force while there is still time for this script to requeue the job.
+signalled=; limit=; force=; ended=
+# Slurm warns that the wall time is nearly over: let the program save and stop, and end it by force
+# while there is still time for this script to requeue the job.
 at_limit() {
-  heard=1; limit=1; : > "$claim/walltime"
+  signalled=1; limit=1; : > "$claim/walltime"
   scancel --signal=URG "$slurm_id"
   left=$warn_seconds
   # The true end, where the controller can be asked.
@@ -36,10 +36,10 @@ at_limit() {
   fi
   force_in "$((left > 120 ? left - 60 : left > 0 ? left / 2 : 0))"
 }
-# Told by a person to stop: time to save, then force.
+# A user cancels the job: time to save, then force.
 at_cancel() {
-  heard=1; : > "$claim/canceled"
-  # Repeated, because tasks that are just being started do not hear it; they obey the first one.
+  signalled=1; : > "$claim/canceled"
+  # Repeated, because tasks that are just being started do not get it; they obey the first one.
   (for _ in 1 2 3 4 5; do scancel --signal=URG "$slurm_id"; sleep 1; done) &
   force_in "$stop_seconds"
 }
@@ -49,7 +49,7 @@ force_in() {
   (sleep "$1"; exec scancel --signal=KILL "$slurm_id.0") &
   force=$!
 }
-at_term() { heard=1; ended=1; }
+at_term() { signalled=1; ended=1; }
 trap at_limit USR1; trap at_cancel USR2; trap at_term TERM
 
 [ ! -e "$job_dir/unwanted" ] || leave_canceled
@@ -70,8 +70,8 @@ size() { if [ -f "$1" ]; then wc -c < "$1"; else echo 0; fi; }
 echo "$(size "$logs/main.out") $(size "$logs/main.err")" \
   "$(size "$job_dir/slurm-logs/batch-$slurm_id.err")" > "$claim/log_starts"
 
-# What the job calls its variables is no concern of ours, nor ours of the job: so its environment
-# comes last, into a shell of its own, where everything of ours is a numbered word.
+# Variables of the job and of this script may have the same names: so the job's environment comes
+# last, into a shell of its own, where everything of this script is a numbered word.
 attempt=$(ls "$job_dir/claims" | grep -c "^$token\.[0-9]*\.[0-9]*$")
 # By control groups Slurm signals the task alone, otherwise every process of it. SIGTERM would end
 # the step: SIGURG is passed on as one.
@@ -96,20 +96,20 @@ first_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 tasks=$!
 # A signal interrupts `wait`, which then has to be repeated for the true exit code.
 while :; do
-  heard=
+  signalled=
   wait "$tasks"; code=$?
-  [ -n "$heard" ] || break
+  [ -n "$signalled" ] || break
 done
 trap '' USR1 USR2 TERM
 [ -z "$force" ] || kill "$force"
-# Of a step whose node is lost srun says 0. What the tasks left proves that they went well.
+# srun ends with 0 when a node of its step is lost. What the tasks left proves that they went well.
 went_well() {
   find "$results_root/$job_id" -maxdepth 1 -name 'tao_result*.json' -newer "$claim/owner" \
     -exec grep -lE '"exit_code": ?0[,}]' {} + 2>/dev/null | wc -l
 }
 if [ "$code" = 0 ] && [ -n "$ended" ]; then
-  # Slurm has ended it, and goes on to requeue it perhaps. srun says 0 of that, and so do many
-  # programs that were told to save and stop.
+  # Slurm has ended it, and goes on to requeue it perhaps. srun ends with 0 then, and so do
+  # many programs that were asked to save and stop.
   code=143
 elif [ "$code" = 0 ] && [ "$(went_well)" -lt "$nodes" ]; then
   exit 0  # the last word is Slurm's
@@ -137,7 +137,7 @@ advanced() {
       $NF == "new" { further = 1 }
       END { for (series in last) if (last[series] == "new") further = 1; exit !further }'
 }
-# Saved and stopped as it was told to, or come to its end just then? Both may end with 0.
+# Has it come to its end just then, or saved and stopped as it was asked to? Both may end with 0.
 reports_success() {
   status=$(ls -t "$results_root/$job_id"/{,*/}status.json 2>/dev/null | head -n 1)
   [ -n "$status" ] && tail -n 1 "$status" | grep -q '"SUCCESS"'

@@ -6,7 +6,7 @@
 # many successors succeeds, and none removes the record of another.
 work=$folder/.converting
 lock=$work/${cached##*/}
-if ! said=$(mkdir -p "$work" 2>&1); then mark unwritable; printf '%s\n' "$said"; exit; fi
+if ! error=$(mkdir -p "$work" 2>&1); then mark unwritable; printf '%s\n' "$error"; exit; fi
 
 valid() { [ "$(head -c 4 "$cached" 2>/dev/null)" = hsqs ]; }
 stamp() { stat -c %i.%Y "$cached" 2>/dev/null; }

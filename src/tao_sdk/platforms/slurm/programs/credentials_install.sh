@@ -3,16 +3,16 @@
 umask 077
 folder=${XDG_CONFIG_HOME:-$HOME/.config}/enroot
 file=$folder/.credentials
-if ! said=$(mkdir -p "$folder" 2>&1); then mark failed "$said"; exit; fi
+if ! error=$(mkdir -p "$folder" 2>&1); then mark failed "$error"; exit; fi
 [ ! -L "$file" ] || file=$(readlink -f "$file")
 new=$file.$nonce
 trap 'rm -f "$new"' EXIT
-if ! said=$({
+if ! error=$({
   [ ! -e "$file" ] || awk -v gone=" $machines " '
     $1 == "machine" || $1 == "default" || $1 == "macdef" {
       skip = $1 == "machine" && index(gone, " " $2 " ")
     }
     !skip' "$file"
   cat
-} 2>&1 > "$new" && mv -f "$new" "$file" 2>&1); then mark failed "$said"; exit; fi
+} 2>&1 > "$new" && mv -f "$new" "$file" 2>&1); then mark failed "$error"; exit; fi
 mark done

@@ -58,8 +58,8 @@ mark end-of-jobs
 mark accounting
 # An array by its own number: of tasks that never began accounting has one line for all.
 ids=$(printf '%s\n' "${ids#,}" | tr , '\n' | sed 's/_.*//' | sort -u | tr '\n' ,)
-if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,NodeList 2>&1); then
-  printf '%s\n' "$told"
+if reported=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,NodeList 2>&1); then
+  printf '%s\n' "$reported"
   # Accounting lags behind the controller, which matters where the job left no exit code.
   set -- $unsure
   if [ $# -gt 20 ]; then
@@ -69,6 +69,6 @@ if told=$(sacct -X -n -P -j "${ids%,}" -o JobID,JobName,State,ExitCode,NodeList 
   fi
 else
   # Distinguish a cluster without accounting from accounting that does not answer now.
-  case $told in *disabled*|*'not found'*) ;; *) mark silent $told;; esac
+  case $reported in *disabled*|*'not found'*) ;; *) mark silent $reported;; esac
   mark controller; scontrol -o show job 2>/dev/null | grep -F ' JobName=tao-'
 fi

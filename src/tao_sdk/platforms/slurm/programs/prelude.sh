@@ -8,7 +8,7 @@ if ! command -v squeue >/dev/null 2>&1; then
   PATH=$PATH:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/cm/shared/apps/slurm/current/bin
   export PATH
 fi
-# A plan says everything that sbatch is told: what login scripts set here would win over it.
+# A plan has all options of sbatch: what login scripts set here would win over them.
 for setting in SLURM_CLUSTERS SLURM_HINT SLURM_TIME_FORMAT \
   $(env | grep -oE '^(SBATCH|SQUEUE|SACCT|SCANCEL)_[A-Z_]+'); do unset "$setting"; done
 me=$(id -un)
@@ -24,12 +24,12 @@ hidden() {
 # Hand a script to Slurm, which lets the job inherit what is here: so with the user's own `mask` and
 # locale. `id` becomes what looks like one, because a site may have put words of its own around
 # sbatch; without any it is empty, and the answer is no.
-hand_over() { # a file for what sbatch complains of, then words for sbatch
-  said_in=$1; shift
+hand_over() { # a file for the complaints of sbatch, then words for sbatch
+  complaints=$1; shift
   id=$(
     umask "$mask"
     if [ -n "$their_locale" ]; then LC_ALL=$their_locale; else unset LC_ALL; fi
-    sbatch --parsable "$@" 2>"$said_in"
+    sbatch --parsable "$@" 2>"$complaints"
   )
   id=$(printf '%s\n' "$id" | sed -n 's/^\([0-9][0-9]*\)\(;[^ ]*\)\{0,1\}$/\1/p' | tail -n 1)
   [ -n "$id" ]

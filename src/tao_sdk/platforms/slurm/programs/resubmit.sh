@@ -9,8 +9,8 @@ note() { echo "$number $1 $cause $exclude" >> "$job_dir/submissions"; }
 if [ "$(cat "$job_dir/claims/$token.$number.0/owner" 2>/dev/null)" = withdrawn ]; then
   mark refused; cat "$job_dir/sbatch/said"; exit
 fi
-if ! said=$(mkdir "$right" 2>&1); then
-  [ -d "$right" ] || { mark refused; printf '%s\n' "$said"; exit; }
+if ! error=$(mkdir "$right" 2>&1); then
+  [ -d "$right" ] || { mark refused; printf '%s\n' "$error"; exit; }
   if grep -q "^$number " "$job_dir/submissions" || [ -z "$(find "$right" -maxdepth 0 -mmin +2)" ]; then
     mark busy; exit
   fi

@@ -1,7 +1,7 @@
 # Stage the files of many jobs (a tar stream follows) and hand them to Slurm as one array.
 mask=$(umask); umask 077
-if ! said=$({ mkdir -p "$base/jobs" "$base/results" && tar -xf - -C "$base/jobs"; } 2>&1); then
-  mark unwritable "$said"; exit
+if ! error=$({ mkdir -p "$base/jobs" "$base/results" && tar -xf - -C "$base/jobs"; } 2>&1); then
+  mark unwritable "$error"; exit
 fi
 if ! hand_over "$folder/said" --export=ALL,TAO_SUBMISSION=1 "$folder/array.sbatch"; then
   # The controller may have it all the same: then it is ours. Otherwise none of its tasks will run,
