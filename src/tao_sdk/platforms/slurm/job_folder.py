@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tao_sdk.platforms.backend import JobRef
 
 
-class JobFolder(NamedTuple):
+class JobFolder:
     """The folders and files of one job."""
 
-    base: str
-    job_id: str
-
-    @property
-    def job_dir(self) -> str:
+    def __init__(self, base: str, job_id: str) -> None:
+        self.base = base
+        self.job_id = job_id
+        self.job_dir = f"{base}/jobs/{job_id}"
         """Private to the user: scripts, environment, logs, records of attempts."""
-        return f"{self.base}/jobs/{self.job_id}"
+        self.results_root = f"{base}/results"
+        self.results = f"{self.results_root}/{job_id}"
 
-    @property
-    def results_root(self) -> str:
-        return f"{self.base}/results"
-
-    @property
-    def results(self) -> str:
-        return f"{self.results_root}/{self.job_id}"
-
-    # Names within `job_dir`.
-
-    @property
-    def specs(self) -> str:
-        return f"specs/{self.job_id}.json"
-
-    @property
-    def env_names(self) -> str:
+        # Names within `job_dir`.
+        self.specs = f"specs/{job_id}.json"
+        self.env_names = f"env/{job_id}.json"
         """Names of the job's variables; the values are in `env` alone."""
-        return f"env/{self.job_id}.json"
-
-    @property
-    def env(self) -> str:
+        self.env = f"env/{job_id}.sh"
         """The values: 0600, removed once no attempt can follow."""
-        return f"env/{self.job_id}.sh"
-
-    @property
-    def meta(self) -> str:
-        return f"meta/{self.job_id}.json"
-
-    @property
-    def entrypoint(self) -> str:
-        return f"entrypoints/job_{self.job_id}.sh"
-
-    @property
-    def task(self) -> str:
-        return f"entrypoints/task_{self.job_id}.sh"
-
-    @property
-    def sbatch(self) -> str:
-        return f"sbatch/job_{self.job_id}.sbatch"
+        self.meta = f"meta/{job_id}.json"
+        self.entrypoint = f"entrypoints/job_{job_id}.sh"
+        self.task = f"entrypoints/task_{job_id}.sh"
+        self.sbatch = f"sbatch/job_{job_id}.sbatch"
 
 
 def folder_of(job: JobRef) -> JobFolder:
