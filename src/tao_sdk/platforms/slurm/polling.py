@@ -10,7 +10,6 @@ once per interval. Calls outside a wait always ask.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import math
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tao_sdk.atomic_files import write_private
+from tao_sdk.file_locks import NoFileLocksError, lock
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.ssh_control import control_folder
@@ -80,20 +80,12 @@ class SharedQueue:
     def turn(self) -> Iterator[None]:
         """One process at a time asks; the others wait a moment for its answer."""
         with contextlib.ExitStack() as opened:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, NoFileLocksError):
                 file = opened.enter_context((self._folder() / f"{self._name}.lock").open("wb"))
                 deadline = time.monotonic() + _TURN_SECONDS
-                while not _try_lock(file.fileno()) and time.monotonic() < deadline:
+                while not lock(file.fileno(), wait=False) and time.monotonic() < deadline:
                     time.sleep(_TURN_CHECK_SECONDS)
             yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 class AcceptedAge(threading.local):
