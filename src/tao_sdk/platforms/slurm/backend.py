@@ -138,11 +138,10 @@ class SlurmBackend(Backend):
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         max_age = self._accepted.take()
-        answer = self._shared_answer(jobs, max_age)
-        if answer is None and max_age:
+        answer = self._shared_answer(jobs, max_age) if max_age else self._ask(jobs)
+        if answer is None:
             with self._shared.turn():
                 answer = self._shared_answer(jobs, max_age) or self._ask(jobs)
-        answer = answer or self._ask(jobs)
         observed = {job.job_id: observing.observation(job, answer) for job in jobs}
         self._states |= {job_id: seen.state for job_id, seen in observed.items()}
         self._unknown = {

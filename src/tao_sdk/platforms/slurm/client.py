@@ -207,9 +207,8 @@ class SshTransport:
         sections = sent.sections(done.stdout)
         if sections is not None:
             return sections
-        if done.returncode == 255 and sent.nonce.encode() not in done.stdout:
-            self._raise_if_not_reached(host, complaint)
-        raise _cut_off(host, complaint, "the connection was lost")
+        ran = done.returncode != 255 or sent.nonce.encode() in done.stdout
+        raise self._cut_off(host, complaint, "the connection was lost", ran=ran)
 
     @contextlib.contextmanager
     def _begun_on(
@@ -229,20 +228,23 @@ class SshTransport:
                 begun = True
                 yield answer
             except CutOffError as error:
-                code, complaint = running.stop(), running.complaint()
-                if code == 255 and not begun:
-                    self._raise_if_not_reached(host, complaint)
-                raise _cut_off(host, complaint, str(error)) from None
+                ran = running.stop() != 255 or begun
+                raise self._cut_off(host, running.complaint(), str(error), ran=ran) from None
 
     def _words(self, host: str, folder: Path, sent: Call) -> list[str]:
         if self.login.reuse_only and self._control(host, folder, "check") != 0:
             raise NotReachedError(f"{host}: {_NO_SESSION.format(user=self.login.user, host=host)}")
         return [*ssh_command(self.login, host, str(folder)), sent.command]
 
-    def _raise_if_not_reached(self, host: str, complaint: str) -> None:
-        hint = _hint(complaint, self.login, host)
+    def _cut_off(
+        self, host: str, complaint: str, otherwise: str, *, ran: bool
+    ) -> BackendUnreachableError:
+        """The error for an answer that is not whole. `ran`: the program has certainly begun."""
+        hint = None if ran else _hint(complaint, self.login, host)
         if hint is not None:
-            raise NotReachedError(f"{host}: {hint}")
+            return NotReachedError(f"{host}: {hint}")
+        last_line = (complaint.strip().splitlines() or [otherwise])[-1]
+        return BackendUnreachableError(f"{host}: the answer was cut off: {last_line}")
 
     def _abandon(self, host: str, folder: Path) -> None:
         """Abandon a session that does not answer, so that the next call opens another."""
@@ -319,11 +321,6 @@ def _hint(complaint: str, login: Login, host: str) -> str | None:
         if any(re.fullmatch(pattern, line) for line in lines):
             return meaning.format(user=login.user, host=name, key=login.key or "~/.ssh/…")
     return None
-
-
-def _cut_off(host: str, complaint: str, otherwise: str) -> BackendUnreachableError:
-    last = (complaint.strip().splitlines() or [otherwise])[-1]
-    return BackendUnreachableError(f"{host}: the answer was cut off: {last}")
 
 
 def only(sections: Sequence[Section]) -> Section:
