@@ -135,12 +135,7 @@ class SshTransport:
 
     @contextlib.contextmanager
     def stream(
-        self,
-        program: str,
-        variables: Mapping[str, str] | None = None,
-        payload: bytes = b"",
-        *,
-        idle_seconds: float = _QUICK_SECONDS,
+        self, program: str, variables: Mapping[str, str] | None = None, payload: bytes = b""
     ) -> Iterator[AnswerStream]:
         """Like `run` for a repeatable program, with the answer read in pieces as it comes.
 
@@ -152,7 +147,7 @@ class SshTransport:
         with self._channels, contextlib.ExitStack() as opened:
             yield self._first_answer(
                 lambda host, folder: opened.enter_context(
-                    self._begun_on(host, folder, sent, payload, idle_seconds)
+                    self._begun_on(host, folder, sent, payload)
                 )
             )
 
@@ -176,12 +171,7 @@ class SshTransport:
         raise kind("; ".join(str(trouble) for trouble in errors))
 
     def _run_on(
-        self,
-        host: str,
-        folder: Path,
-        sent: Call,
-        payload: bytes,
-        seconds: float,
+        self, host: str, folder: Path, sent: Call, payload: bytes, seconds: float
     ) -> list[Section]:
         words = self._words(host, folder, sent)
         # Not a pipe: the session that stays behind would keep it open.
@@ -212,13 +202,15 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _begun_on(
-        self, host: str, folder: Path, sent: Call, payload: bytes, idle: float
+        self, host: str, folder: Path, sent: Call, payload: bytes
     ) -> Iterator[AnswerStream]:
         """The answer of a program on that host, from its beginning."""
         with contextlib.ExitStack() as opened:
             try:
                 words = self._words(host, folder, sent)
-                running = opened.enter_context(started(words, sent.source + payload, idle))
+                running = opened.enter_context(
+                    started(words, sent.source + payload, idle=_QUICK_SECONDS)
+                )
             except FileNotFoundError:
                 raise NotReachedError(_NO_SSH) from None
             answer = AnswerStream(sent, running.read)
