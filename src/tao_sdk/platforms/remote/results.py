@@ -70,20 +70,15 @@ class RemoteResults:
     ) -> None:
         """`reader` (the account there) and `machine` are names for messages."""
         self._transport = transport
-        self._address = address
         self._folder = folder
         self._reader = reader
         self._machine = machine
 
-    @property
-    def address(self) -> str:
-        return self._address
-
     def all_fetched(self) -> None:
-        """It stays where it is."""
+        """Nothing to do: the results stay where they are."""
 
     def holds(self, folder: Path) -> bool:
-        """Which can be: this machine may see the same folders."""
+        # This machine may see the same folders.
         return folder.resolve().is_relative_to(Path(self._folder).resolve())
 
     # ------------------------------------------------------------------ looking
@@ -95,22 +90,22 @@ class RemoteResults:
         self._refuse_no_folder(said)
         found = parse_entries(said["entries"].data)
         links = {entry.path: entry.target for entry in found if entry.kind is Kind.LINK}
-        roots = (said["root"].words, self._folder)
+        roots = (sections["root"].words, self._folder)
         for entry in sorted(found, key=lambda entry: entry.path.split("/")):
             if entry.kind is Kind.LINK:
                 yield link_entry(entry.path, entry.target, follow(entry.path, links, roots))
             else:
                 yield entry
-        if complaint := said["said"].text.strip():
+        if complaint := sections["complaints"].text.strip():
             yield Entry(".", Kind.UNREADABLE, problem=complaint)
 
-    def _refuse_no_folder(self, said: Collection[str]) -> None:
-        if "missing" in said:
+    def _refuse_no_folder(self, sections: Collection[str]) -> None:
+        if "missing" in sections:
             raise ValidationError(
                 f"the results folder is not there: {self.address} (has the job not begun yet, or "
                 "was the folder removed?)"
             )
-        if "denied" in said:
+        if "denied" in sections:
             raise PlatformError(
                 f"{self.address}: Permission denied for {self._reader} {self._machine}: ask its "
                 "owner for the right to read it"

@@ -5,6 +5,6 @@ if ! cd "$folder" 2>/dev/null; then
 fi
 mark root "$(pwd -P)"
 mark entries
-{ said=$(find . -mindepth 1 \( -type d ! \( -readable -executable \) -printf "x$record" -prune \) \
+{ complaints=$(find . -mindepth 1 \( -type d ! \( -readable -executable \) -printf "x$record" -prune \) \
   -o -printf "%y$record" 2>&1 >&3); } 3>&1
-mark said; printf '%s' "$said" | grep -v ': No such file or directory$' | head -n 3
+mark complaints; printf '%s' "$complaints" | grep -v ': No such file or directory$' | head -n 3

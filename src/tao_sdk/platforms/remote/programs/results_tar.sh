@@ -1,5 +1,5 @@
 # The files of these names (each ended by a NUL) as an archive; then what tar complains of.
 mark archive
-{ said=$(cd "$folder" && tar --null --no-unquote --no-recursion --hard-dereference --format=gnu \
+{ complaints=$(cd "$folder" && tar --null --no-unquote --no-recursion --hard-dereference --format=gnu \
   -T - -cf - 2>&1 >&3); } 3>&1
-mark said; printf '%s' "$said" | head -n 3
+mark complaints; printf '%s' "$complaints" | head -n 3
