@@ -20,6 +20,7 @@ from slurm_lab import SlurmPlatformLab
 from lab.slurm import states
 from tao_sdk.models import JobState
 from tao_sdk.platforms.capabilities import Advances, Resubmits
+from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.slurm import SlurmSDK
 
@@ -52,6 +53,11 @@ def test_observing_changes_nothing_and_attending_goes_on(
     states.fail_node(lab.slurm, slurm_id(lab, lost))
     states.wait_for_state(lab.slurm, slurm_id(lab, lost), "NODE_FAIL")
     jobs = [waiting, going, well, badly, lost]
+    # Accounting lags: it must not change by itself between the two looks at reality.
+    accounted = ["PENDING", "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL"]
+    for job, state in zip(jobs, accounted, strict=True):
+        number = slurm_id(lab, job)
+        eventually(lambda n=number, s=state: states.accounted_states_of(lab.slurm, n) == [s])
     references = [reference(sdk, job.id) for job in jobs]
     before = reality(lab)
 
