@@ -1,7 +1,7 @@
 """Results on a machine that is reached through a shell.
 
-Small files are fetched many at a time, as an archive; a large one by itself, from where an earlier
-pull stopped. A fetched file counts only if it is still the listed version over there.
+Small files come many at a time, as an archive; a large one by itself, and from where an earlier
+pull left off. What came counts only if its file is still the one that was listed.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tao_sdk.results.sources import Advance, Copies, Entry, Fetched, Kind
 _ATTEMPTS = 3
 _BLOCK = 1024 * 1024
 _BATCH_FILES = 1000
-# A larger file is fetched by itself, if need be in several pulls.
+# A file above comes by itself, if need be in several pulls.
 _LARGE = 32 * _BLOCK
 _LISTING_SECONDS = 900.0
-# The slowest reading over there that does not count as a timeout.
+# How slowly that machine may read while it is waited for.
 _DIGESTED_PER_SECOND = 20 * _BLOCK
 _DIGESTED_AT_ONCE = 100_000 * _BLOCK
 
 
 class ProgramRunner(Protocol):
-    """Runs programs on the other machine."""
+    """What runs programs on that machine."""
 
     def run(
         self,
@@ -58,7 +58,7 @@ class ProgramRunner(Protocol):
     def stream(
         self, program: str, variables: Mapping[str, str] | None = None, payload: bytes = b""
     ) -> AbstractContextManager[AnswerStream]:
-        """A program's answer, while it arrives."""
+        """A program's answer, as it comes."""
         ...
 
 
@@ -68,7 +68,8 @@ class RemoteResults:
     def __init__(
         self, transport: ProgramRunner, address: str, folder: str, reader: str, machine: str
     ) -> None:
-        """`reader` (the account there) and `machine` are names for messages."""
+        """`reader` is the user there, `machine` where it is: both for messages."""
+        self.address = address
         self._transport = transport
         self._folder = folder
         self._reader = reader
@@ -86,9 +87,9 @@ class RemoteResults:
     def entries(self) -> Iterator[Entry]:
         variables = {"folder": self._folder, "record": RECORD}
         answer = self._transport.run("results", variables, seconds=_LISTING_SECONDS)
-        said = {section.name: section for section in answer}
-        self._refuse_no_folder(said)
-        found = parse_entries(said["entries"].data)
+        sections = {section.name: section for section in answer}
+        self._refuse_no_folder(sections)
+        found = parse_entries(sections["entries"].data)
         links = {entry.path: entry.target for entry in found if entry.kind is Kind.LINK}
         roots = (sections["root"].words, self._folder)
         for entry in sorted(found, key=lambda entry: entry.path.split("/")):
@@ -112,7 +113,7 @@ class RemoteResults:
             )
 
     def _look(self, paths: Collection[str]) -> dict[str, Entry]:
-        """The present versions of these files, without those that are gone."""
+        """These files as they are now; without those that are gone."""
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         answer = self._run("results_look", {*paths, *above})
         now = {entry.path: entry for entry in parse_entries(answer.data)}
@@ -148,7 +149,7 @@ class RemoteResults:
         self, entries: Sequence[Entry], folder: Path, advance: Advance, *, digests: bool
     ) -> Iterator[Fetched]:
         parts = Parts(folder / "parts", self.address)
-        # Large files last, so that they do not split batches of small ones.
+        # Large ones last: they would come between small ones that can come together.
         ordered = sorted(entries, key=lambda entry: entry.size > _LARGE)
         for batch in batches(ordered, files=_BATCH_FILES, nbytes=_LARGE):
             waiting = batch
@@ -163,7 +164,7 @@ class RemoteResults:
                 yield Fetched(entry, None, problem=changed(entry.path, entry.size))
 
     def _attempt(self, entries: list[Entry], parts: Parts, advance: Advance) -> _Attempt:
-        """Fetch files; find out which of them kept the listed version until the end."""
+        """Bring files here, and see which of them were the listed ones until the end."""
         attempt = _Attempt()
         try:
             complaint = self._bring(entries, parts, advance)
@@ -198,7 +199,7 @@ class RemoteResults:
                 yield Fetched(entry, None, problem=problem)
 
     def _bring(self, entries: list[Entry], parts: Parts, advance: Advance) -> str:
-        """Fetch what is not here yet; return the complaints of the other machine."""
+        """Fetch what is not here yet; the complaints of that machine."""
         missing = [entry for entry in entries if not parts.is_whole(entry)]
         advance(sum(entry.size for entry in entries) - sum(entry.size for entry in missing))
         small = [entry for entry in missing if entry.size <= _LARGE]
@@ -235,7 +236,7 @@ class RemoteResults:
 
 @dataclass
 class _Attempt:
-    """What became of files that were to be fetched."""
+    """What became of files that were to be brought."""
 
     whole: list[Entry] = field(default_factory=list)
     changed: list[Entry] = field(default_factory=list)
@@ -247,7 +248,7 @@ class _Attempt:
 
 
 class Parts:
-    """Fetched content by version, so that the next pull can continue with it."""
+    """Content that has come, by the version that it is of: the next pull can go on with it."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder
@@ -260,7 +261,7 @@ class Parts:
         return self._folder / name
 
     def size_of(self, entry: Entry) -> int:
-        """How many bytes of it are here."""
+        """How much of it is here."""
         try:
             return self.path_of(entry).stat().st_size
         except FileNotFoundError:
@@ -270,17 +271,17 @@ class Parts:
         return self.size_of(entry) == entry.size and self.path_of(entry).exists()
 
     def drop(self, entry: Entry) -> int:
-        """Remove it; return how many bytes of it were here."""
+        """Forget it; how much of it was here."""
         size = self.size_of(entry)
         self.path_of(entry).unlink(missing_ok=True)
         return size
 
 
 def _unpack(answer: AnswerStream, wanted: Sequence[Entry], parts: Parts, advance: Advance) -> None:
-    """Write the members of an archive to their parts. Missing members are noticed later."""
+    """Write the members of an archive to their parts. What does not come is noticed later."""
     by_name = {f"./{entry.path}": entry for entry in wanted}
     try:
-        # tarfile needs only `read` of the file object.
+        # It wants an object with `read`, and nothing else of a file.
         file = cast("IO[bytes]", answer)
         with tarfile.open(fileobj=file, mode="r|", bufsize=_BLOCK) as archive:
             for member in archive:
@@ -293,11 +294,11 @@ def _unpack(answer: AnswerStream, wanted: Sequence[Entry], parts: Parts, advance
                         part.write(block)
                         advance(len(block))
     except tarfile.TarError:
-        return  # tar stopped over there; its answer says why
+        return  # tar was stopped on that machine; its complaint follows
 
 
 def _complaint(answer: AnswerStream) -> str:
-    """The complaint at the end of the program's answer."""
+    """What the program on that machine complains of at the end of its answer."""
     text = b""
     while answer.next_section() is not None:
         while block := answer.read():
@@ -321,4 +322,4 @@ def _has(copy: Path, digest: str) -> bool:
         with copy.open("rb") as file:
             return digest_of(file) == digest
     except OSError:
-        return False  # copying meets the same error and reports it
+        return False  # whatever it is, copying meets it again and can report it
