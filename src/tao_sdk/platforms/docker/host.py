@@ -37,7 +37,6 @@ _LIST = (
 )
 # A link, a socket, or a file where a folder should be is no file either.
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
-_SCHEMES = ("file", "docker-bind", "docker-volume")
 
 
 class GpusUnknownError(SubmissionRejectedError):
@@ -70,11 +69,13 @@ class DockerHost:
         return with_unlisted(listed, wanted)
 
     def known_gpus(self) -> list[Gpu] | None:
-        """The GPUs if they can be told without running a container, else None."""
+        """The GPUs if they can be listed without running a container, else None."""
         return discovery.discover() if self._local and discovery.can_tell() else None
 
     def known_now(self) -> list[Gpu] | None:
-        """The same for looks, which come often: remembered, and None if they cannot be told."""
+        """The GPUs as listed a moment ago, or now if that takes no container; else None."""
+        if self._inventory.has("gpus"):
+            return self._inventory.get("gpus", list)
         return self._known.get("gpus", self._known_or_none)
 
     def _known_or_none(self) -> list[Gpu] | None:
@@ -85,10 +86,9 @@ class DockerHost:
             return None
 
     def _find_gpus(self, image: str) -> list[Gpu]:
-        found = self.known_gpus()
-        return self._probe(image) if found is None else found
-
-    def _probe(self, image: str) -> list[Gpu]:
+        known = self.known_gpus()
+        if known is not None:
+            return known
         info = self._transport.info
         try:
             code, text = self.run(probe_config(image, info))
@@ -121,9 +121,9 @@ class DockerHost:
         return code, printed.decode("utf-8", "replace")
 
     def run_in(self, image: str, source: str, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a program of an image with a folder or volume of the host at /window."""
+        """Run a program of an image with a folder or volume of the host at `WINDOW`."""
         kind = "bind" if source.startswith("/") else "volume"
-        mount = {"Type": kind, "Source": source, "Target": "/window"}
+        mount = {"Type": kind, "Source": source, "Target": placeholders.WINDOW}
         return self.run(
             {
                 "Image": image,
@@ -136,20 +136,21 @@ class DockerHost:
 
     # ------------------------------------------------------------------ files
 
+    def _is_here(self, source: str) -> bool:
+        """Whether it is a folder of this machine, and not of another one or a volume."""
+        return self._local and source.startswith("/")
+
     def check_path(self, address: str) -> bool:
         """Is there such a path on the host?"""
-        source, rest = locate(address)
-        if self._local and source.startswith("/"):
-            return Path(source, rest).exists()
-        if not rest:
-            return placeholders.exists(self._transport, source)
-        if source.startswith("/"):
-            return placeholders.exists(self._transport, f"{source}/{rest}")
+        source, below = locate(address)
+        if self._is_here(source):
+            return Path(source).exists()
         try:
             with placeholders.window(self._transport, source) as window:
-                return placeholders.has(self._transport, window, rest)
+                path = f"{placeholders.WINDOW}/{below}"
+                return not below or placeholders.stat(self._transport, window, path) is not None
         except DaemonError as error:
-            if error.missing:
+            if error.missing or "does not exist" in str(error):
                 return False
             raise
 
@@ -157,19 +158,19 @@ class DockerHost:
         """Names in a folder of the host."""
         if not self.check_path(address):
             raise ValidationError(f"{address}: there is no such path on the Docker host")
-        source, rest = locate(address)
-        if self._local and source.startswith("/"):
-            place = Path(source, rest)
-            return sorted(e.name for e in place.iterdir()) if place.is_dir() else [place.name]
-        below = "/window" + (f"/{rest}" if rest else "")
-        code, text = self.run_in(helper_image(), source, ["/bin/sh", "-c", _LIST, "sh", below])
+        source, below = locate(address)
+        if self._is_here(source):
+            path = Path(source)
+            return sorted(e.name for e in path.iterdir()) if path.is_dir() else [path.name]
+        folder = f"{placeholders.WINDOW}/{below}".rstrip("/")
+        code, text = self.run_in(helper_image(), source, ["/bin/sh", "-c", _LIST, "sh", folder])
         if code != 0:
             raise ValidationError(f"{address}: {text.strip()}")
         return sorted(text.splitlines())
 
     def read_here(self, source: str, path: str, limit: int) -> bytes | None:
         """The beginning of a file; None where there is none that this process may read itself."""
-        if not (self._local and source.startswith("/")):
+        if not self._is_here(source):
             return None
         try:
             return _read_regular(Path(source, path), limit)
@@ -181,7 +182,7 @@ class DockerHost:
 
         A job may have left anything under that name: a folder, a pipe, a link.
         """
-        if self._local and source.startswith("/"):
+        if self._is_here(source):
             try:
                 return _read_regular(Path(source, path), limit)
             except PermissionError:
@@ -192,12 +193,14 @@ class DockerHost:
 
     def remove_folder(self, source: str, name: str, image: str) -> None:
         """Remove a folder of the host: by ourselves if we may, else in a container of `image`."""
-        if self._local and source.startswith("/"):
+        if self._is_here(source):
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 shutil.rmtree(Path(source, name))
             if not Path(source, name).exists():
                 return
-        code, text = self.run_in(image, source, ["rm", "-rf", "--", f"/window/{name}"])
+        code, text = self.run_in(
+            image, source, ["rm", "-rf", "--", f"{placeholders.WINDOW}/{name}"]
+        )
         if code != 0:
             raise BackendUnreachableError(f"{source}/{name} cannot be removed: {text.strip()}")
 
@@ -216,14 +219,14 @@ def _read_regular(path: Path, limit: int) -> bytes | None:
 
 
 def locate(address: str) -> tuple[str, str]:
-    """The folder or volume, and the path below it, that an address of the host names."""
+    """What an address of the host names: a path; or a volume, and a path below it."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address.rstrip("/") or "/", ""
     if scheme == "docker-volume":
         volume, _, below = rest.partition("/")
         return volume, below.strip("/")
-    if scheme in _SCHEMES:
+    if scheme in ("file", "docker-bind"):
         return "/" + rest.strip("/"), ""
     raise UnsupportedError(
         f"{address}: not a place of the Docker host; give a path, file:// or docker-volume://"
