@@ -20,7 +20,6 @@ from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.containers import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
-from tao_sdk.platforms.docker.status import Census
 
 LONG = 120
 ANY_AGE = timedelta(days=-1)
@@ -38,7 +37,7 @@ def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLa
 
 def launcher_of(sdk: DockerSDK) -> Launcher:
     transport = sdk.backend.transport
-    return Launcher(transport, DaemonLeases(transport, lambda _job: Census(), None))
+    return Launcher(transport, DaemonLeases(transport, None))
 
 
 def names_on(lab: DockerLab) -> set[str]:
@@ -70,7 +69,7 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
 
     waiting = sdk.plan(**lonely.job("true"))
     transport = sdk.backend.transport
-    leases = DaemonLeases(transport, lambda _job: Census(), None)
+    leases = DaemonLeases(transport, None)
     GpuQueue(transport, leases, launcher).add(
         waiting.job_id, waiting.payload[0], None, GpuRequest(1), []
     )

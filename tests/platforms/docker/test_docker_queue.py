@@ -256,7 +256,7 @@ class TestPowerCuts:
         [lost] = [job for job in sdk.list_jobs() if job.id != holder.id]
         end(lab, holder)
         # Another store's process, to which it is one of the line, does not start it either.
-        census = backend_of(sdk)._census()
+        census = backend_of(sdk).transport.census()
         queue, host = backend_of(sdk)._queue, backend_of(sdk).host
         info = backend_of(sdk).transport.info
         assert queue.start_in_order({lost.id}, census, host.known_gpus(), host.gpus_for, info) == {}

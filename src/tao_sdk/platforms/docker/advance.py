@@ -96,7 +96,7 @@ class Advancer:
         if container.ended:
             self._leases.release_all(job.job_id, census)
             return not container.removed_when_kept or self._cleanup.keep_and_remove(job, container)
-        self._leases.restore(container, census.leases_of(job.job_id))
+        self._leases.lock_again(container)
         return True
 
     def _start_waiting(self, jobs: set[str], census: Census) -> None:

@@ -48,7 +48,7 @@ from tao_sdk.platforms.docker.identity import Identity
 from tao_sdk.platforms.docker.logs import LogReader
 from tao_sdk.platforms.docker.network import ensure_network
 from tao_sdk.platforms.docker.observe import Observer
-from tao_sdk.platforms.docker.status import Census, Outcome
+from tao_sdk.platforms.docker.status import Outcome
 from tao_sdk.platforms.docker.submit import Submitter
 from tao_sdk.platforms.docker.watch import EventBackoff
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
@@ -77,7 +77,7 @@ class DockerBackend(Backend):
         )
         self._on_pull = on_pull
         lease_folder = settings.get("TAO_GPU_LEASE_DIR") if endpoint.local else None
-        self._leases = DaemonLeases(self.transport, self._census, lease_folder)
+        self._leases = DaemonLeases(self.transport, lease_folder)
         self._launcher = Launcher(self.transport, self._leases)
         self._queue = GpuQueue(self.transport, self._leases, self._launcher)
         self._logs = LogReader(self.transport)
@@ -85,7 +85,7 @@ class DockerBackend(Backend):
         self._evidence = EvidenceCollector(self.transport, self.host, self._logs, self._files)
         self._submitter = Submitter(
             self.transport,
-            self._census,
+            self.transport.census,
             self._identity,
             self.host,
             self._leases,
@@ -98,7 +98,7 @@ class DockerBackend(Backend):
         )
         self._observer = Observer(
             self.transport,
-            self._census,
+            self.transport.census,
             self._identity,
             self.host,
             self._leases,
@@ -108,7 +108,7 @@ class DockerBackend(Backend):
         )
         self._advancer = Advancer(
             self.transport,
-            self._census,
+            self.transport.census,
             self._identity,
             self.host,
             self._leases,
@@ -203,7 +203,7 @@ class DockerBackend(Backend):
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         with self._asking():
-            daemon, census = self._identity.ask(), self._census()
+            daemon, census = self._identity.ask(), self.transport.census()
             known = {*census.jobs, *census.queued}
             # "Nothing was submitted" is for the daemon to say that it would have been given to.
             mine = [job for job in jobs if job.job_id in known or daemon.has(job.native)]
@@ -347,11 +347,6 @@ class DockerBackend(Backend):
     def _local(self) -> bool:
         return self.transport.endpoint.local
 
-    def _census(self, job_id: str = "") -> Census:
-        """All containers of ours, or those of one job."""
-        label = f"{config.LABEL_JOB}={job_id}" if job_id else f"{config.LABEL}=true"
-        return Census.take(self.transport.api.containers(all=True, filters={"label": [label]}))
-
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """A daemon that refuses to say (overloaded, shutting down) was not asked."""
@@ -389,7 +384,7 @@ class DockerBackend(Backend):
 
     def _image_with_programs(self) -> str:
         """An image of the host that has been used for a job: it has a shell and `ls`."""
-        census = self._census()
+        census = self.transport.census()
         known = sorted(census.jobs.values(), key=lambda container: container.created)
         if not known:
             raise UnsupportedError(

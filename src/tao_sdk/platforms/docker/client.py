@@ -18,8 +18,10 @@ from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
 from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.common.times import parse_time
+from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.ssh import SshAdapter, SshError
+from tao_sdk.platforms.docker.status import Census
 
 # How long the daemon may take to say what it knows, and to do something. Making a container or
 # removing one waits for disks; a look at the containers does not.
@@ -90,8 +92,13 @@ class DockerClient:
         return self._info
 
     def time(self) -> datetime:
-        """What time it is where the daemon runs; ours may differ."""
+        """The daemon's clock, which may differ from ours."""
         return parse_time(self.api.info()["SystemTime"])
+
+    def census(self, job_id: str = "") -> Census:
+        """All containers of ours on the daemon, or those of one job."""
+        label = f"{config.LABEL_JOB}={job_id}" if job_id else f"{config.LABEL}=true"
+        return Census.take(self.api.containers(all=True, filters={"label": [label]}))
 
     def reaching(self) -> Any:
         """While an answer is read: whatever goes wrong is `BackendUnreachableError`."""

@@ -61,7 +61,7 @@ class Launcher:
             )
         locks = lease.descriptors if lease is not None else {}
         try:
-            with self._leases.kept_for(container, locks):
+            with self._leases.locked_until_end(container, locks):
                 self._run(container)
         except DaemonError:
             # Refused for certain: a container whose start failed does not run.

@@ -98,7 +98,7 @@ class Observer:
         if container.ended:
             due = bool(leases) or container.removed_when_kept
         else:
-            due = self._leases.lacks_something(container, leases)
+            due = self._leases.lacks_lock(container)
         return seen._replace(due=due or (container.started and queued))
 
     def _ended_at(self, job: JobRef, container: Container, *, exact: bool) -> str:
