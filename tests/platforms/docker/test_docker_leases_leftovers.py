@@ -15,7 +15,7 @@ from lab.docker.images import BUSYBOX
 from tao_sdk.platforms.backend import JobIdentity, JobRef, Plan
 from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import DockerSDK, cleanup, placeholders
+from tao_sdk.platforms.docker import DockerSDK, advance, placeholders
 from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.containers import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
@@ -69,10 +69,8 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
 
     waiting = sdk.plan(**lonely.job("true"))
     transport = sdk.backend.transport
-    leases = DaemonLeases(transport, None)
-    GpuQueue(transport, leases, launcher).add(
-        waiting.job_id, waiting.payload[0], None, GpuRequest(1), []
-    )
+    queue = GpuQueue(transport, sdk.backend.host, DaemonLeases(transport, None), launcher)  # type: ignore[attr-defined]  # of this backend, not of all
+    queue.add(waiting.job_id, waiting.payload[0], None, GpuRequest(1), [])
     lonely.engine.docker("run", "-d", "--name", "busy-probe", *helper, BUSYBOX, "sleep", "600")
     # Made from an image of a job's container, which hands its labels on.
     inherited = [f"--label={name}={name}" for name in ("tao-sdk-job-id", "tao-sdk-token")]
@@ -86,7 +84,7 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
 
     lonely.sdk().create_job(**lonely.job("true")).wait(timeout=LONG)
     assert names_on(lonely) > leaving | staying, "too young to be anybody's leftovers"
-    monkeypatch.setattr(cleanup, "ABANDONED", ANY_AGE)
+    monkeypatch.setattr(advance, "ABANDONED", ANY_AGE)
     lonely.sdk().create_job(**lonely.job("true")).wait(timeout=LONG)
     assert not names_on(lonely) & leaving
     assert names_on(lonely) > staying
@@ -102,7 +100,7 @@ def test_settling_sweeps_too(lonely: DockerLab, monkeypatch: pytest.MonkeyPatch)
     orphan = sdk.plan(**lonely.job("true"))
     launcher_of(sdk).create(orphan.identity.name, orphan.payload[0], None)
     other = sdk.plan(**lonely.job("true"))
-    monkeypatch.setattr(cleanup, "ABANDONED", ANY_AGE)
+    monkeypatch.setattr(advance, "ABANDONED", ANY_AGE)
     assert sdk.backend.settle([job_ref(other)]) == {other.job_id: None}
     assert names_on(lonely) == set()
 

@@ -257,9 +257,7 @@ class TestPowerCuts:
         end(lab, holder)
         # Another store's process, to which it is one of the line, does not start it either.
         census = backend_of(sdk).transport.census()
-        queue, host = backend_of(sdk)._queue, backend_of(sdk).host
-        info = backend_of(sdk).transport.info
-        assert queue.start_in_order({lost.id}, census, host.known_gpus(), host.gpus_for, info) == {}
+        assert backend_of(sdk)._queue.start_in_order({lost.id}, census) == {}
         assert lab.starts_of(lost.id) == 0
         assert f"tao-queued-{lost.id}" in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
         after = lab.sdk()

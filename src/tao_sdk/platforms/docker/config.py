@@ -55,7 +55,7 @@ NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 @dataclass(frozen=True)
-class Settled:
+class ContainerSettings:
     """What a config needs beside the request."""
 
     job_id: str
@@ -70,14 +70,14 @@ class Settled:
     keep_container: bool = True
 
 
-def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
+def container_config(request: JobRequest, given: ContainerSettings) -> dict[str, Any]:
     """The body of the create call, without GPUs."""
     options: DockerOptions = request.options
     results = results_mount(options.mounts)
-    told = {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
+    told = {"TAO_JOB_ID": given.job_id, "TAO_ATTEMPT": "1"}
     if results is not None:
         told["TAO_RESULTS_ROOT"] = RESULTS
-    env = {**settled.user.env, **settled.runner, **settled.credentials}
+    env = {**given.user.env, **given.runner, **given.credentials}
     if request.gpu_count == 0 and not options.gpu_ids:
         env.update(NO_GPUS)
     env.update({name: value.reveal() for name, value in request.env.items()})
@@ -89,15 +89,15 @@ def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
         "Entrypoint": [program],
         "Cmd": arguments,
         "Env": [f"{name}={value}" for name, value in env.items()],
-        "Labels": _labels(request, settled),
+        "Labels": _labels(request, given),
         # The time to deliver when it is stopped, with `docker stop` as well.
-        "StopTimeout": math.ceil(settled.stop_seconds),
-        "HostConfig": _host_config(request, settled),
+        "StopTimeout": math.ceil(given.stop_seconds),
+        "HostConfig": _host_config(request, given),
     }
     if options.cwd:
         config["WorkingDir"] = options.cwd
-    if settled.user.user:
-        config["User"] = settled.user.user
+    if given.user.user:
+        config["User"] = given.user.user
     return config
 
 
@@ -128,24 +128,24 @@ def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
     return dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
 
 
-def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
+def _labels(request: JobRequest, given: ContainerSettings) -> dict[str, str]:
     labels = {
         LABEL: "true",
-        LABEL_JOB: settled.job_id,
-        LABEL_TOKEN: settled.token,
+        LABEL_JOB: given.job_id,
+        LABEL_TOKEN: given.token,
         LABEL_BACKEND: BACKEND_VALUE,
         "tao-sdk-network": request.network_arch,
         "tao-sdk-action": request.action,
     }
-    if not settled.keep_container:
+    if not given.keep_container:
         labels[LABEL_KEPT] = "true"
     return labels
 
 
-def _host_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
-    options, info = request.options, settled.info
+def _host_config(request: JobRequest, given: ContainerSettings) -> dict[str, Any]:
+    options, info = request.options, given.info
     host: dict[str, Any] = {
-        "NetworkMode": settled.network,
+        "NetworkMode": given.network,
         "Mounts": [_mount(mount) for mount in options.mounts],
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,  # the engine would take log and exit code with it
@@ -163,8 +163,8 @@ def _host_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
     if options.memory:
         host["Memory"] = options.memory
         host["MemorySwap"] = options.memory  # without swap, a limit is one
-    if settled.user.groups:
-        host["GroupAdd"] = list(settled.user.groups)
+    if given.user.groups:
+        host["GroupAdd"] = list(given.user.groups)
     return host
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
@@ -22,20 +23,14 @@ _EVIDENCE_LINES = 200
 _LARGEST_RECORD = 64 * 1024
 
 
+@dataclass(frozen=True)
 class EvidenceCollector:
     """The evidence about jobs of one daemon."""
 
-    def __init__(
-        self,
-        transport: DockerClient,
-        host: DockerHost,
-        logs: LogReader,
-        files: OutcomeFiles[Outcome],
-    ) -> None:
-        self._transport = transport
-        self._host = host
-        self._logs = logs
-        self._files = files
+    transport: DockerClient
+    host: DockerHost
+    logs: LogReader
+    files: OutcomeFiles[Outcome]
 
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job."""
@@ -58,11 +53,11 @@ class EvidenceCollector:
         reads it through a container that never runs, and that is removed at once. The first one
         makes the empty image `tao-sdk-placeholder` as well.
         """
-        return self._records(job, self._host.read_file)
+        return self._records(job, self.host.read_file)
 
     def records_here(self, job: JobRef) -> list[ResultRecord]:
         """Those that this process can read itself: nothing is made for it."""
-        return self._records(job, self._host.read_here)
+        return self._records(job, self.host.read_here)
 
     def _records(
         self, job: JobRef, read: Callable[[str, str, int], bytes | None]
@@ -80,11 +75,11 @@ class EvidenceCollector:
         except DaemonError as error:
             if not is_going(error):
                 raise
-            return self._files.outcome(job.job_id), ()
+            return self.files.outcome(job.job_id), ()
 
     def ask_daemon(self, job: JobRef, container: str) -> tuple[Outcome, list[Secret]]:
         """How a container ended, and the values of its environment to hide."""
-        found = self._transport.api.inspect_container(container)
+        found = self.transport.api.inspect_container(container)
         env = config.environment_of(found["Config"])
         secrets = [Secret(env[name]) for name in job.native["secret_names"] if name in env]
         state = found["State"]
@@ -102,7 +97,7 @@ class EvidenceCollector:
 
     def _log_tail(self, container: str) -> str:
         try:
-            return self._logs.last(container, _EVIDENCE_LINES)
+            return self.logs.last(container, _EVIDENCE_LINES)
         except DaemonError as error:
             if is_going(error):
                 raise
