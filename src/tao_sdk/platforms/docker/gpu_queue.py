@@ -7,16 +7,17 @@ removed only after that. A name can be taken once, so one process of many starts
 once, and what a killed process leaves behind the next one can clear away.
 
 First in, first out: no job overtakes an earlier one that wants any of the same GPUs, so large jobs
-do not starve. A process that attends or submits a job starts those before it as well, whatever
-store they are of. A job that the daemon refuses to start is renamed to `tao-refused-<id>` and
-holds up no other; a process that attends it tries once more and writes down the reason.
+do not starve. A process that attends or submits a job starts all waiting jobs that can start,
+whatever store they are of. A job that the daemon refuses to start is renamed to
+`tao-refused-<id>` and holds up no other; a process that attends it tries once more and writes down
+the reason.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,18 +64,6 @@ class Turn:
         return not self.reason and not self.refused
 
 
-def up_to(line: Sequence[Turn], job_id: str) -> Iterator[Turn]:
-    """The turn of a job, and those before it for which it has to wait, last first."""
-    keys: set[str] | None = None
-    for turn in reversed(line):
-        if keys is None and turn.waiting.job_id == job_id:
-            keys = set(turn.keys)
-            yield turn
-        elif keys and keys & turn.keys:
-            keys |= turn.keys
-            yield turn
-
-
 @dataclass(frozen=True)
 class GpuQueue:
     """The waiting jobs of one daemon."""
@@ -119,40 +108,39 @@ class GpuQueue:
         return line
 
     def start_those_before(self, wanted: Sequence[Gpu]) -> tuple[Census, Turn | None]:
-        """Start the jobs that wait for any of these GPUs and can run: nothing may attend them.
+        """Start the waiting jobs that can run: it may be that no process attends them.
 
-        Returns the daemon's containers afterwards, and the first such job that still waits.
+        Returns the daemon's containers afterwards, and the first job that still waits for any of
+        the GPUs `wanted`.
         """
         keys = {gpu.key for gpu in wanted}
         tried: set[str] = set()
         while True:
             census = self.transport.census()
-            first = next((turn for turn in self.line(census) if turn.keys & keys), None)
-            if first is None or not first.may_start or first.waiting.id in tried:
-                return census, first
-            tried.add(first.waiting.id)
-            if self.start_in_order({first.waiting.job_id}, census):
-                self._set_aside(first.waiting)
+            line = self.line(census)
+            can_start = {turn.waiting.id for turn in line if turn.may_start}
+            if can_start <= tried:
+                return census, next((turn for turn in line if turn.keys & keys), None)
+            tried |= can_start
+            self.start_in_order((), census)
 
-    def start_in_order(self, jobs: Collection[str], census: Census) -> dict[str, str]:
-        """Start those of these jobs that may start, and the jobs for which they have to wait.
+    def start_in_order(self, attended: Collection[str], census: Census) -> dict[str, str]:
+        """Start the waiting jobs that may start.
 
-        Returns which of `jobs` the daemon refuses, and why.
+        Returns which of the `attended` jobs the daemon refuses, and why. Others are set aside.
         """
         refused: dict[str, str] = {}
         blocked: set[str] = set()
-        line = self.line(census)
-        to_start = {turn.waiting.id for job_id in jobs for turn in up_to(line, job_id)}
-        for turn in line:
+        for turn in self.line(census):
             job_id = turn.waiting.job_id
-            if turn.waiting.id not in to_start or (turn.refused and job_id not in jobs):
+            if turn.refused and job_id not in attended:
                 continue
             started = False
             if not turn.reason and not blocked & turn.keys:
                 try:
                     started = self._start_waiting(turn.waiting, census)
                 except _RefusedError as error:
-                    if job_id in jobs:
+                    if job_id in attended:
                         refused[job_id] = str(error)
                     else:
                         self._set_aside(turn.waiting)

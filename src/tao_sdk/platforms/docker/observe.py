@@ -16,7 +16,7 @@ from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.containers import queued_name
 from tao_sdk.platforms.docker.evidence import EvidenceCollector
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
-from tao_sdk.platforms.docker.gpu_queue import GpuQueue, up_to
+from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.docker.status import Census, Container, Outcome, ended, interpret
 from tao_sdk.platforms.observation import caused_by_cancel
@@ -118,19 +118,19 @@ class Observer:
 
     def _look_at_line(self, census: Census) -> dict[str, Observation]:
         seen = {}
-        line = self.queue.line(census)
-        for turn in line:
+        any_may_start = False
+        for turn in self.queue.line(census):
+            # An attending process starts those before its own job, too.
+            any_may_start = any_may_start or turn.may_start
             job_id = turn.waiting.job_id
             present = census.jobs.get(job_id)
             has_run = present is not None and present.started
             if has_run or self.files.outcome(job_id) is not None:
                 continue
-            # An attending process starts those before its own job, too.
-            due = turn.refused or any(one.may_start for one in up_to(line, job_id))
             message = turn.reason or "its GPUs are free; about to start"
             if turn.refused:
                 message = "the daemon refused to start it; about to be tried once more"
-            seen[job_id] = Observation(JobState.PENDING, message, due=due)
+            seen[job_id] = Observation(JobState.PENDING, message, due=turn.refused or any_may_start)
         return seen
 
 
