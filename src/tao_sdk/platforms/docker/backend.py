@@ -47,7 +47,7 @@ from tao_sdk.platforms.request import JobRequest
 from tao_sdk.result_record import ResultRecord
 
 _log = logging.getLogger("tao_sdk.docker")
-# A well-behaved job stops in this time; for others the daemon goes on without us.
+# How long `cancel` waits. The daemon stops slower jobs by itself.
 _STOP_SECONDS = 0.5
 
 
@@ -100,7 +100,7 @@ class DockerBackend(Backend):
             files=self._files,
         )
         self._network_exists = False
-        # Weak, because a plan need not come to be submitted after its images were fetched.
+        # Weak, because a plan may never be submitted after its images were pulled.
         self._refusals: WeakKeyDictionary[Plan, SubmissionRejectedError] = WeakKeyDictionary()
 
     # ------------------------------------------------------------------ submitting

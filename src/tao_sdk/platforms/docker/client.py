@@ -29,7 +29,7 @@ LONG_SECONDS = 120
 _SILENT_SECONDS = 900
 # The version that this code was written for. A daemon speaks a range of versions.
 _NEWEST_API = (1, 47)
-# Not docker-py's own "ssh": for that it reads answers from other sockets than ours.
+# Not docker-py's own "ssh": with that it reads streams from sockets of its own adapter.
 _SSH = "http+docker://openssh"
 
 
@@ -99,7 +99,7 @@ class DockerClient:
         return Census.take(self.api.containers(all=True, filters={"label": [label]}))
 
     def reaching(self) -> Any:
-        """While an answer is read: whatever goes wrong is `BackendUnreachableError`."""
+        """For reading an answer: any failure becomes `BackendUnreachableError`."""
         return _reaching(self.endpoint)
 
 
@@ -142,7 +142,7 @@ class _Api(docker.APIClient):
         return str(made["Id"])
 
     def open_log(self, container: str, *, follow: bool, tail: int | None) -> requests.Response:
-        """The log in frames, which `logs` of docker-py hands out without their streams."""
+        """The log in frames; `logs` of docker-py drops the stream of each."""
         wanted = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
         return self.get(
             self._url("/containers/{0}/logs", container),

@@ -1,8 +1,7 @@
-"""From a request to the container that the daemon is asked for: pure.
+"""A request becomes the body of the call that creates its container: pure.
 
-What `container_config` returns is the body of the create call, word for word. A plan shows it with
-the values of the environment left out; nothing is added later but the GPUs, which are leased when
-the job is submitted.
+A plan shows that body, without the values of secrets. Only the GPUs are added later: they are
+leased when the job is submitted.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ LABEL_GPU_KEYS = "tao-sdk-gpu-keys"
 LABEL_QUEUED = "tao-sdk-queued"
 LABEL_LEASE = "tao-sdk-gpu-lease"
 LABEL_FENCE = "tao-sdk-fence"
-LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; an old one is swept
+LABEL_HELPER = "tao-sdk-helper"  # needed for a moment only; an old one is swept
 LABEL_KEPT = "tao-sdk-auto-remove"
 BACKEND_VALUE = "local-docker"
 
 COMMAND_FILE = "/tao-job/command.sh"
-"""Where a command is that is too long for a command line."""
+"""The file for a command that is too long for a command line."""
 
 # bash where the image has it, because that is what commands are written for; sh otherwise.
 _SHELL = (
@@ -56,7 +55,7 @@ NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """What a config needs beside the request."""
+    """What the container needs beside the request."""
 
     job_id: str
     token: str
@@ -74,23 +73,23 @@ def container_config(request: JobRequest, given: ContainerSettings) -> dict[str,
     """The body of the create call, without GPUs."""
     options: DockerOptions = request.options
     results = results_mount(options.mounts)
-    told = {"TAO_JOB_ID": given.job_id, "TAO_ATTEMPT": "1"}
+    fixed = {"TAO_JOB_ID": given.job_id, "TAO_ATTEMPT": "1"}
     if results is not None:
-        told["TAO_RESULTS_ROOT"] = RESULTS
+        fixed["TAO_RESULTS_ROOT"] = RESULTS
     env = {**given.user.env, **given.runner, **given.credentials}
     if request.gpu_count == 0 and not options.gpu_ids:
         env.update(NO_GPUS)
     env.update({name: value.reveal() for name, value in request.env.items()})
-    env.update(told)
+    env.update(fixed)
     program, *arguments = command_words(request.shell_command)
     config = {
         "Image": request.image,
-        # Said, because an image's own entry point would run in its place, with ours as arguments.
+        # Otherwise the image's own entry point would run, with this command as its arguments.
         "Entrypoint": [program],
         "Cmd": arguments,
         "Env": [f"{name}={value}" for name, value in env.items()],
         "Labels": _labels(request, given),
-        # The time to deliver when it is stopped, with `docker stop` as well.
+        # `docker stop`, too, leaves the job the time to deliver its results.
         "StopTimeout": math.ceil(given.stop_seconds),
         "HostConfig": _host_config(request, given),
     }
@@ -102,7 +101,7 @@ def container_config(request: JobRequest, given: ContainerSettings) -> dict[str,
 
 
 def command_words(command: str) -> list[str]:
-    """What runs: the result shim, the shell, the command (or the file that has it)."""
+    """The words to run: the result shim, the shell, the command (or the file that has it)."""
     if fits_argument(command):
         return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command])
     return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", COMMAND_FILE])
@@ -114,7 +113,7 @@ def command_file(command: str) -> str | None:
 
 
 def shown(config: Mapping[str, Any], secret_names: frozenset[str]) -> str:
-    """The config for people: names of secret variables, never their values."""
+    """The config as text, without the values of secret variables."""
     visible = copy.deepcopy(dict(config))
     visible["Env"] = [
         f"{name}={PLACEHOLDER if name in secret_names else value}"
@@ -148,10 +147,10 @@ def _host_config(request: JobRequest, given: ContainerSettings) -> dict[str, Any
         "NetworkMode": given.network,
         "Mounts": [_mount(mount) for mount in options.mounts],
         "RestartPolicy": {"Name": "no"},
-        "AutoRemove": False,  # the engine would take log and exit code with it
+        "AutoRemove": False,  # the daemon would remove log and exit code as well
         "Ulimits": _ulimits(options.ulimits, info),
     }
-    # A daemon that has no init program says so; containers then reap no orphans, but they run.
+    # Without an init program on the daemon's host, containers run, but reap no orphans.
     if (info.get("InitCommit") or {}).get("ID") != "N/A":
         host["Init"] = True
     if options.ipc:
@@ -179,7 +178,7 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def _default_shm(memory: int | None, info: Mapping[str, Any]) -> int:
-    """Half of the memory, as the kernel does for its own: data loaders need gigabytes."""
+    """Half of the memory, as the kernel's own default: data loaders need gigabytes."""
     available = min(memory or info["MemTotal"], info["MemTotal"])
     return int(available) // 2
 

@@ -1,4 +1,4 @@
-"""What explains the end of a job, its container there or not."""
+"""What explains the end of a job, whether or not its container still exists."""
 
 from __future__ import annotations
 
@@ -47,16 +47,15 @@ class EvidenceCollector:
         return RawEvidence(found, hide)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        """What the job itself left beside its results.
+        """The records that the job left beside its results.
 
-        In a volume, on another machine, or in a file that only the job's user may read, the daemon
-        reads it through a container that never runs, and that is removed at once. The first one
-        makes the empty image `tao-sdk-placeholder` as well.
+        A record that this process cannot read (in a volume, on another machine, of another user)
+        is read through a container that never runs and is removed at once.
         """
         return self._records(job, self.host.read_file)
 
     def records_here(self, job: JobRef) -> list[ResultRecord]:
-        """Those that this process can read itself: nothing is made for it."""
+        """Those that this process can read itself, without a container."""
         return self._records(job, self.host.read_here)
 
     def _records(
@@ -86,7 +85,7 @@ class EvidenceCollector:
         started, ended = container_time(state["StartedAt"]), container_time(state["FinishedAt"])
         outcome = Outcome(
             exit_code=int(state["ExitCode"]),
-            # The daemon notes a start when it has heard of it, which may be after the end.
+            # The daemon may record the start of a short job after its end.
             started_at=min(started, ended),
             ended_at=ended,
             oom_killed=bool(state["OOMKilled"]),

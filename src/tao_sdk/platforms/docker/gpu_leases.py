@@ -167,7 +167,7 @@ class DaemonLeases:
         age = time.time() - container.created
         if 0 <= age < TENTATIVE_SECONDS / 2:
             return age
-        # Old, or our clocks differ: only the daemon's own counts.
+        # Old, or the clocks differ: only the daemon's clock counts.
         return self._transport.time().timestamp() - container.created
 
     def _unlocked(self, keys: Sequence[str]) -> list[str]:

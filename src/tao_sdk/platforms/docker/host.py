@@ -1,4 +1,4 @@
-"""The daemon's host: its GPUs, files and programs, seen from wherever the client is."""
+"""The daemon's host, this machine or another one: its GPUs, programs and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
 
 _log = logging.getLogger("tao_sdk.docker")
-# GPUs do not come and go, but who uses them does.
+# The GPUs stay the same, but not the memory in use on them.
 _INVENTORY_SECONDS = 30
 # Not `ls`: there are some that print question marks for letters beyond ASCII.
 _LIST = (
@@ -44,7 +44,7 @@ class GpusUnknownError(SubmissionRejectedError):
 
 
 class DockerHost:
-    """What is on the machine that runs the daemon."""
+    """The machine that runs the daemon."""
 
     def __init__(self, transport: DockerClient) -> None:
         self._transport = transport
@@ -55,8 +55,14 @@ class DockerHost:
     # ------------------------------------------------------------------ GPUs
 
     def gpus(self, image: str) -> list[Gpu]:
-        """The GPUs of the host; `image` is what a probe runs in, where one is needed."""
-        return self._inventory.get("gpus", lambda: self._find_gpus(image))
+        """The GPUs of the host; where listing them takes a container, it is one of `image`."""
+
+        def ask() -> list[Gpu]:
+            found = self._find_gpus(image)
+            self._known.put("gpus", found)
+            return found
+
+        return self._inventory.get("gpus", ask)
 
     def gpus_for(self, image: str, wanted: GpuRequest) -> list[Gpu]:
         """The GPUs from which a job gets its own; those that it names need not be listed."""
@@ -74,8 +80,6 @@ class DockerHost:
 
     def known_now(self) -> list[Gpu] | None:
         """The GPUs as listed a moment ago, or now if that takes no container; else None."""
-        if self._inventory.has("gpus"):
-            return self._inventory.get("gpus", list)
         return self._known.get("gpus", self._known_or_none)
 
     def _known_or_none(self) -> list[Gpu] | None:
@@ -94,7 +98,7 @@ class DockerHost:
             code, text = self.run(probe_config(image, info))
         except DaemonError as error:
             if is_tegra(info) and "nvidia-smi" in str(error):
-                return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons come without the program
+                return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons have no nvidia-smi
             raise GpusUnknownError(
                 f"the GPUs of the Docker host cannot be listed: {error}; gpu_ids= names them"
             ) from error
@@ -108,17 +112,17 @@ class DockerHost:
     # ------------------------------------------------------------------ programs
 
     def run(self, body: dict[str, Any]) -> tuple[int, str]:
-        """Run a short-lived container; its exit code and what it printed."""
+        """Run a short-lived container; its exit code and output."""
         labelled = {**body, "Labels": {config.LABEL: "true", config.LABEL_HELPER: "true"}}
         api = self._transport.api
         container = api.create(labelled)
         try:
             api.start(container)
             code = int(api.wait(container, timeout=LONG_SECONDS)["StatusCode"])
-            printed = api.logs(container)
+            output = api.logs(container)
         finally:
             api.remove_container(container, v=True, force=True)
-        return code, printed.decode("utf-8", "replace")
+        return code, output.decode("utf-8", "replace")
 
     def run_in(self, image: str, source: str, argv: Sequence[str]) -> tuple[int, str]:
         """Run a program of an image with a folder or volume of the host at `WINDOW`."""
@@ -141,7 +145,7 @@ class DockerHost:
         return self._local and source.startswith("/")
 
     def check_path(self, address: str) -> bool:
-        """Is there such a path on the host?"""
+        """Whether there is such a path on the host."""
         source, below = locate(address)
         if self._is_here(source):
             return Path(source).exists()
@@ -169,7 +173,7 @@ class DockerHost:
         return sorted(text.splitlines())
 
     def read_here(self, source: str, path: str, limit: int) -> bytes | None:
-        """The beginning of a file; None where there is none that this process may read itself."""
+        """The beginning of a file that this process may read itself, else None."""
         if not self._is_here(source):
             return None
         try:
@@ -192,7 +196,7 @@ class DockerHost:
         return placeholders.read_file(self._transport, source, path, limit)
 
     def remove_folder(self, source: str, name: str, image: str) -> None:
-        """Remove a folder of the host: by ourselves if we may, else in a container of `image`."""
+        """Remove a folder of the host: directly if we may, else in a container of `image`."""
         if self._is_here(source):
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 shutil.rmtree(Path(source, name))

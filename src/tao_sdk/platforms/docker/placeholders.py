@@ -66,8 +66,8 @@ def withdraw(transport: DockerClient, container: str) -> bool:
 def window(transport: DockerClient, source: str, image: str = "") -> Iterator[str]:
     """A container through which a folder, file or volume of the daemon's host can be read.
 
-    Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing but
-    the container is made, and that goes again.
+    Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing is
+    made but the container, which is removed again.
     """
     kind = "bind" if source.startswith("/") else "volume"
     if kind == "volume":

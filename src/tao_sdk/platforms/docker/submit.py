@@ -130,7 +130,7 @@ class Submitter:
             census = self.transport.census()
         raise BackendUnreachableError(
             f"the daemon does not say what became of {job_name(job.job_id)}: its name is taken, "
-            "but not by a container of ours"
+            "but not by a container of this SDK"
         )
 
     def _is_queued(self, present: Container) -> bool:

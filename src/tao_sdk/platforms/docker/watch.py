@@ -17,8 +17,8 @@ _EVENTS = ["die", "destroy"]
 _FILTERS = {"type": ["container"], "label": [f"{config.LABEL}=true"], "event": _EVENTS}
 # Events are no promise: a look from time to time finds what they did not tell.
 _RARELY_SECONDS = 5.0
-# The daemon tells of an end before its list of containers shows it: after an event we look again
-# and again for a while. This is also how seldom we look when many jobs end together.
+# The event of an end comes before the list of containers shows that end, so polls are frequent for
+# a while after an event. This is also the pause between polls when many jobs end together.
 _SETTLING_SECONDS, _SETTLING_PAUSE = 2.0, 0.1
 
 
