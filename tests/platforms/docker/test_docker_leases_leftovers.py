@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from common_lab import isolate
 from docker_lab import DockerLab
 
-from lab.docker import private_engine
 from lab.docker.images import BUSYBOX
 from tao_sdk.platforms.backend import JobIdentity, JobRef, Plan
 from tao_sdk.platforms.common.gpu_choice import GpuRequest
@@ -23,16 +19,6 @@ from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 
 LONG = 120
 ANY_AGE = timedelta(days=-1)
-
-
-@pytest.fixture
-def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
-    """A lab whose engine nobody else uses: everything on it may be taken for old."""
-    with private_engine() as engine:
-        lab = DockerLab(tmp_path, engine)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.proxy.close()
 
 
 def launcher_of(sdk: DockerSDK) -> Launcher:
