@@ -56,7 +56,7 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
     waiting = sdk.plan(**lonely.job("true"))
     transport = sdk.backend.transport
     queue = GpuQueue(transport, sdk.backend.host, DaemonLeases(transport, None), launcher)  # type: ignore[attr-defined]  # of this backend, not of all
-    queue.add(waiting.job_id, waiting.payload[0], None, GpuRequest(1), [])
+    queue.add(waiting.job_id, waiting.payload._replace(gpus=GpuRequest(1)), [])
     lonely.engine.docker("run", "-d", "--name", "busy-probe", *helper, BUSYBOX, "sleep", "600")
     # Made from an image of a job's container, which hands its labels on.
     inherited = [f"--label={name}={name}" for name in ("tao-sdk-job-id", "tao-sdk-token")]

@@ -280,6 +280,14 @@ class TestWaysToTheGpus:
         with pytest.raises(CapacityError, match="0 of 2 are free"):
             lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 1})
 
+    def test_a_submission_starts_one_that_wants_other_gpus_as_well(self, lab: DockerLab) -> None:
+        sdk, (first, second) = lab.sdk(), lab.gpus.split(",")
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "true", gpu_ids=[first])
+        end(lab, holder)
+        lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 1, "gpu_ids": [second]})
+        eventually(lambda: lab.starts_of(waiting.id) == 1)
+
     def test_one_that_cannot_start_leaves_the_figures_true(self, lab: DockerLab) -> None:
         sdk = lab.sdk()
         gpu = {**lab.job("sleep 600"), "gpu_count": 1}

@@ -173,7 +173,7 @@ class _Api(docker.APIClient):
         return self.get(url, params={"filters": filters}, stream=True, timeout=None)
 
     def head_archive(self, container: str, path: str) -> requests.Response:
-        """What a path in a container is: in the headers."""
+        """An answer whose headers describe a path in a container."""
         return self.head(self._url("/containers/{0}/archive", container), params={"path": path})
 
     def request(self, method: Any, url: Any, *arguments: Any, **options: Any) -> requests.Response:

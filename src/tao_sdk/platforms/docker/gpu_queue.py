@@ -37,6 +37,7 @@ from tao_sdk.platforms.docker.gpu_leases import TENTATIVE_SECONDS, Busy, DaemonL
 from tao_sdk.platforms.docker.gpus import HOST, with_gpus, with_unlisted
 from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.placeholders import read_from_container, remove, stat
+from tao_sdk.platforms.docker.plan import ContainerOrder
 from tao_sdk.platforms.docker.status import Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
 
@@ -73,22 +74,16 @@ class GpuQueue:
     leases: DaemonLeases
     launcher: Launcher
 
-    def add(
-        self,
-        job_id: str,
-        body: Mapping[str, Any],
-        command: str | None,
-        wanted: GpuRequest,
-        host_gpus: Sequence[Gpu],
-    ) -> str:
+    def add(self, job_id: str, order: ContainerOrder, host_gpus: Sequence[Gpu]) -> str:
         """Put a job into the queue; the id of its waiting container."""
         labels = {
-            **body["Labels"],
+            **order.body["Labels"],
             config.LABEL_QUEUED: f"{time.time_ns():020d}",
-            _LABEL_REQUEST: f"{wanted.count}:{','.join(wanted.ids)}",
+            _LABEL_REQUEST: f"{order.gpus.count}:{','.join(order.gpus.ids)}",
             _LABEL_HOST_GPUS: ",".join(f"{gpu.index}={gpu.key}" for gpu in host_gpus),
         }
-        return self.launcher.create(queued_name(job_id), {**body, "Labels": labels}, command)
+        body = {**order.body, "Labels": labels}
+        return self.launcher.create(queued_name(job_id), body, order.command)
 
     def is_complete(self, waiting: Container) -> bool:
         """Whether a waiting container has all that its job needs; not if its maker was killed."""
@@ -308,7 +303,7 @@ def _request_of(waiting: Container) -> GpuRequest:
 
 
 def _candidates(waiting: Container, seen: Sequence[Gpu]) -> tuple[GpuRequest, list[Gpu], int]:
-    """What a job asks for, which of the GPUs that this process sees it may take, and how many."""
+    """The job's request, which of the GPUs that this process sees it may take, and how many."""
     wanted = _request_of(waiting)
     host_gpus = _host_gpus(waiting)
     if host_gpus is not None:

@@ -65,7 +65,7 @@ def wait_for_end(socket_path: str, container: str, pause: float = 1.0) -> None:
 
 
 def _state(socket_path: str, container: str) -> str:
-    """What the daemon calls the container's state; "" when there is no such container."""
+    """The daemon's word for the container's state; "" when there is no such container."""
     body = _ask(socket_path, "GET", f"/containers/{container}/json")
     return "" if body is None else str(json.loads(body)["State"]["Status"])
 

@@ -135,7 +135,7 @@ class Observer:
 
 
 def _or_unreachable(look: Callable[[], Observation]) -> Observation:
-    """What was seen; where the daemon does not answer about a job, its known state stays."""
+    """The observation, or that the daemon does not answer about this job."""
     try:
         return look()
     except DaemonError as error:

@@ -65,12 +65,8 @@ class Submitter:
             held = f" (held by {', '.join(lease.holders)})" if lease.holders else ""
             free = lease.free
         if plan.request.options.when_busy == "wait":
-            container = self.queue.add(
-                plan.job_id, order.body, order.command, order.gpus, host_gpus
-            )
-            return self._submission(
-                plan, f"waiting for GPUs{held}", {"id": container, "queued": True}
-            )
+            native = {"id": self.queue.add(plan.job_id, order, host_gpus), "queued": True}
+            return self._submission(plan, f"waiting for GPUs{held}", native)
         raise CapacityError(
             f"{count} GPUs asked for, {free} of {len(usable)} are free{held}. "
             "when_busy='refuse', the default on Docker, refuses the job then; "
