@@ -256,6 +256,7 @@ class TestLocksOfTheMachine:
         monkeypatch.setattr(lease_holder, "_UNSTARTED_SECONDS", 0)
         made = lab.engine.docker("create", "-v", f"{lab.results}:/x", BUSYBOX, "true").strip()
         lease_holder.wait_for_end(str(lab.engine.socket), made)
+        lease_holder.wait_for_end(str(lab.folder / "no-daemon.sock"), made, pause=0.01)
 
     def test_the_holder_has_nothing_of_the_environment(
         self, lab: DockerLab, monkeypatch: pytest.MonkeyPatch

@@ -49,19 +49,23 @@ def _environment() -> dict[str, str]:
 
 
 def wait_for_end(socket_path: str, container: str, pause: float = 1.0) -> None:
-    """Return once the container has ended, is gone, or was not started in time."""
+    """Return once the container has ended, is gone, or was not seen to start in time."""
     given_up = time.monotonic() + _UNSTARTED_SECONDS
+    has_started = False
     while True:
         try:
             state = _state(socket_path, container)
             if state in _LIVE:
+                has_started = True
                 _ask(socket_path, "POST", f"/containers/{container}/wait?condition=not-running")
                 return
-            if state != "created" or time.monotonic() > given_up:
+            if state != "created":
                 return
             time.sleep(_START_PAUSE_SECONDS)
         except (OSError, http.client.HTTPException):
             time.sleep(pause)  # the daemon is away; the container may well live
+        if not has_started and time.monotonic() > given_up:
+            return
 
 
 def _state(socket_path: str, container: str) -> str:
