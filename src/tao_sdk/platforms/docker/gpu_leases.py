@@ -228,9 +228,10 @@ class DaemonLeases:
         """
         holders: dict[str, Container] = {}
         for lease in census.leases:
-            if self._is_valid(lease, census):
-                holders.update(dict.fromkeys(_held_by(lease, gpus), lease))
-            elif tidy:
+            held = _held_by(lease, gpus)
+            if held and self._is_valid(lease, census):
+                holders.update(dict.fromkeys(held, lease))
+            elif held and tidy:
                 remove(self._transport, lease.id)
         for job in census.jobs.values():
             held = _held_by(job, gpus)
