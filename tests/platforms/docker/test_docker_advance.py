@@ -13,10 +13,9 @@ from typing import Any
 
 import docker
 import pytest
-from common_lab import files_under, isolate
+from common_lab import files_under
 from docker_lab import DockerLab
 
-from lab.docker import private_engine
 from tao_sdk.errors import BackendUnreachableError, CapacityError
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobRef, Observation
@@ -33,16 +32,6 @@ from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.submit import job_ref
 
 LONG = 120
-
-
-@pytest.fixture
-def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
-    """A lab whose engine has nobody else's containers."""
-    with private_engine() as engine:
-        lab = DockerLab(tmp_path, engine)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.proxy.close()
 
 
 def backend_of(sdk: DockerSDK) -> DockerBackend:

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from common_lab import isolate
 from docker_lab import DockerLab
 
-from lab.docker import private_engine
 from lab.docker.images import BUSYBOX
 from tao_sdk.platforms.backend import JobIdentity, JobRef, Plan
 from tao_sdk.platforms.common.gpu_choice import GpuRequest
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.docker import DockerSDK, cleanup, placeholders
+from tao_sdk.platforms.docker import DockerSDK, advance, placeholders
 from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.containers import Launcher, job_name, queued_name
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
-from tao_sdk.platforms.docker.status import Census
 
 LONG = 120
 ANY_AGE = timedelta(days=-1)
 
 
-@pytest.fixture
-def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerLab]:
-    """A lab whose engine nobody else uses: everything on it may be taken for old."""
-    with private_engine() as engine:
-        lab = DockerLab(tmp_path, engine)
-        isolate(monkeypatch, lab)
-        yield lab
-        lab.proxy.close()
-
-
 def launcher_of(sdk: DockerSDK) -> Launcher:
     transport = sdk.backend.transport
-    return Launcher(transport, DaemonLeases(transport, lambda _job: Census(), None))
+    return Launcher(transport, DaemonLeases(transport, None))
 
 
 def names_on(lab: DockerLab) -> set[str]:
@@ -70,10 +55,8 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
 
     waiting = sdk.plan(**lonely.job("true"))
     transport = sdk.backend.transport
-    leases = DaemonLeases(transport, lambda _job: Census(), None)
-    GpuQueue(transport, leases, launcher).add(
-        waiting.job_id, waiting.payload[0], None, GpuRequest(1), []
-    )
+    queue = GpuQueue(transport, sdk.backend.host, DaemonLeases(transport, None), launcher)  # type: ignore[attr-defined]  # of this backend, not of all
+    queue.add(waiting.job_id, waiting.payload._replace(gpus=GpuRequest(1)), [])
     lonely.engine.docker("run", "-d", "--name", "busy-probe", *helper, BUSYBOX, "sleep", "600")
     # Made from an image of a job's container, which hands its labels on.
     inherited = [f"--label={name}={name}" for name in ("tao-sdk-job-id", "tao-sdk-token")]
@@ -87,7 +70,7 @@ def test_swept_when_old_and_only_then(lonely: DockerLab, monkeypatch: pytest.Mon
 
     lonely.sdk().create_job(**lonely.job("true")).wait(timeout=LONG)
     assert names_on(lonely) > leaving | staying, "too young to be anybody's leftovers"
-    monkeypatch.setattr(cleanup, "ABANDONED", ANY_AGE)
+    monkeypatch.setattr(advance, "ABANDONED", ANY_AGE)
     lonely.sdk().create_job(**lonely.job("true")).wait(timeout=LONG)
     assert not names_on(lonely) & leaving
     assert names_on(lonely) > staying
@@ -103,7 +86,7 @@ def test_settling_sweeps_too(lonely: DockerLab, monkeypatch: pytest.MonkeyPatch)
     orphan = sdk.plan(**lonely.job("true"))
     launcher_of(sdk).create(orphan.identity.name, orphan.payload[0], None)
     other = sdk.plan(**lonely.job("true"))
-    monkeypatch.setattr(cleanup, "ABANDONED", ANY_AGE)
+    monkeypatch.setattr(advance, "ABANDONED", ANY_AGE)
     assert sdk.backend.settle([job_ref(other)]) == {other.job_id: None}
     assert names_on(lonely) == set()
 

@@ -30,7 +30,7 @@ def request(**keywords: Any) -> JobRequest:
 
 
 def body(asked: JobRequest, user: users.ContainerUser | None = None) -> dict[str, Any]:
-    settled = config.Settled(
+    given = config.ContainerSettings(
         "job-1",
         "token",
         "net",
@@ -40,7 +40,7 @@ def body(asked: JobRequest, user: users.ContainerUser | None = None) -> dict[str
         runner={},
         stop_seconds=10,
     )
-    return config.container_config(asked, settled)
+    return config.container_config(asked, given)
 
 
 # ---------------------------------------------------------------------- container config

@@ -256,10 +256,8 @@ class TestPowerCuts:
         [lost] = [job for job in sdk.list_jobs() if job.id != holder.id]
         end(lab, holder)
         # Another store's process, to which it is one of the line, does not start it either.
-        census = backend_of(sdk)._census()
-        queue, host = backend_of(sdk)._queue, backend_of(sdk).host
-        info = backend_of(sdk).transport.info
-        assert queue.start_in_order({lost.id}, census, host.known_gpus(), host.gpus_for, info) == {}
+        census = backend_of(sdk).transport.census()
+        assert backend_of(sdk)._queue.start_in_order({lost.id}, census) == {}
         assert lab.starts_of(lost.id) == 0
         assert f"tao-queued-{lost.id}" in lab.engine.docker("ps", "-a", "--format", "{{.Names}}")
         after = lab.sdk()
@@ -281,6 +279,14 @@ class TestWaysToTheGpus:
         assert later.refresh().status == "Running"
         with pytest.raises(CapacityError, match="0 of 2 are free"):
             lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 1})
+
+    def test_a_submission_starts_one_that_wants_other_gpus_as_well(self, lab: DockerLab) -> None:
+        sdk, (first, second) = lab.sdk(), lab.gpus.split(",")
+        holder = busy(lab, sdk)
+        waiting = wait_in_line(lab, sdk, "true", gpu_ids=[first])
+        end(lab, holder)
+        lab.sdk().create_job(**{**lab.job("true"), "gpu_count": 1, "gpu_ids": [second]})
+        eventually(lambda: lab.starts_of(waiting.id) == 1)
 
     def test_one_that_cannot_start_leaves_the_figures_true(self, lab: DockerLab) -> None:
         sdk = lab.sdk()

@@ -46,7 +46,7 @@ def test_an_entry_point_of_the_image_does_not_replace_the_command(lab: DockerLab
         assert sdk.get_job_logs(job.id) == "real work\n"
         lab.engine.docker("rm", f"tao-job-{job.id}")
     finally:
-        lab.engine.docker("rmi", image)
+        lab.engine.docker("rmi", "-f", image)  # another test may run `ls` in it
 
 
 def test_the_fence_of_a_killed_settler_keeps_nobody(lab: DockerLab) -> None:

@@ -1,4 +1,4 @@
-"""The way to the daemon: docker-py's API client, its round trips counted, its errors told apart."""
+"""The transport: docker-py's API client, with round trips counted and errors told apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -14,27 +13,28 @@ import docker.tls
 import requests
 import urllib3.exceptions
 
-from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
+from tao_sdk.errors import BackendUnreachableError, PlatformError
 from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.common.times import parse_time
+from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.endpoint import Endpoint
 from tao_sdk.platforms.docker.ssh import SshAdapter, SshError
+from tao_sdk.platforms.docker.status import Census
 
-# How long the daemon may take to say what it knows, and to do something. Making a container or
-# removing one waits for disks; a look at the containers does not.
+# How long the daemon may take to answer a question, and to do something: making a container or
+# removing one waits for disks.
 SHORT_SECONDS = 30
 LONG_SECONDS = 120
-# How long an answer without end may be silent: a pull that writes a large layer to a slow disk.
+# How long a stream may be silent: a pull may write a large layer to a slow disk.
 _SILENT_SECONDS = 900
-# What this code was written for. Daemons speak a range of versions: we take the newest of both.
+# The version that this code was written for. A daemon speaks a range of versions.
 _NEWEST_API = (1, 47)
-# Not docker-py's own "ssh": for that it reads answers from other sockets than ours.
+# Not docker-py's own "ssh": with that it reads streams from sockets of its own adapter.
 _SSH = "http+docker://openssh"
 
 
 class DaemonError(PlatformError):
-    """The daemon answered, and the answer is no."""
+    """The daemon answered with an error."""
 
     def __init__(self, status: int, message: str, call: str) -> None:
         super().__init__(message)
@@ -90,11 +90,16 @@ class DockerClient:
         return self._info
 
     def time(self) -> datetime:
-        """What time it is where the daemon runs; ours may differ."""
+        """The daemon's clock, which may differ from ours."""
         return parse_time(self.api.info()["SystemTime"])
 
+    def census(self, job_id: str = "") -> Census:
+        """All containers of ours on the daemon, or those of one job."""
+        label = f"{config.LABEL_JOB}={job_id}" if job_id else f"{config.LABEL}=true"
+        return Census.take(self.api.containers(all=True, filters={"label": [label]}))
+
     def reaching(self) -> Any:
-        """While an answer is read: whatever goes wrong is `BackendUnreachableError`."""
+        """For reading an answer: any failure becomes `BackendUnreachableError`."""
         return _reaching(self.endpoint)
 
 
@@ -137,7 +142,7 @@ class _Api(docker.APIClient):
         return str(made["Id"])
 
     def open_log(self, container: str, *, follow: bool, tail: int | None) -> requests.Response:
-        """The log in frames, which `logs` of docker-py hands out without their streams."""
+        """The log in frames; `logs` of docker-py drops the stream of each."""
         wanted = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)}
         return self.get(
             self._url("/containers/{0}/logs", container),
@@ -168,7 +173,7 @@ class _Api(docker.APIClient):
         return self.get(url, params={"filters": filters}, stream=True, timeout=None)
 
     def head_archive(self, container: str, path: str) -> requests.Response:
-        """What a path in a container is: in the headers."""
+        """An answer whose headers describe a path in a container."""
         return self.head(self._url("/containers/{0}/archive", container), params={"path": path})
 
     def request(self, method: Any, url: Any, *arguments: Any, **options: Any) -> requests.Response:
@@ -195,21 +200,6 @@ class _Api(docker.APIClient):
     def _path(self, url: str) -> str:
         path = url.removeprefix(self.base_url)
         return path.removeprefix(f"/v{self._version}")
-
-
-def registry_credentials(registry: str) -> dict[str, Any] | None:
-    """What `docker login` on this machine has stored for a registry, as it is now."""
-    from docker import auth
-
-    path = Path(settings.get("DOCKER_CONFIG")).expanduser() / "config.json"
-    try:
-        stored = auth.load_config(config_path=str(path))
-        found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)
-    except docker.errors.DockerException as error:
-        raise CredentialError(
-            f"what `docker login` stored cannot be read ({path}): {error}"
-        ) from error
-    return found
 
 
 def _tls(endpoint: Endpoint) -> Any:

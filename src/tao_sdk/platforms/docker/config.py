@@ -1,8 +1,7 @@
-"""From a request to the container that the daemon is asked for: pure.
+"""A request becomes the body of the call that creates its container: pure.
 
-What `container_config` returns is the body of the create call, word for word. A plan shows it with
-the values of the environment left out; nothing is added later but the GPUs, which are leased when
-the job is submitted.
+A plan shows that body, without the values of secrets. Only the GPUs are added later: they are
+leased when the job is submitted.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ LABEL_GPU_KEYS = "tao-sdk-gpu-keys"
 LABEL_QUEUED = "tao-sdk-queued"
 LABEL_LEASE = "tao-sdk-gpu-lease"
 LABEL_FENCE = "tao-sdk-fence"
-LABEL_HELPER = "tao-sdk-helper"  # of use for a moment only; an old one is swept
+LABEL_HELPER = "tao-sdk-helper"  # needed for a moment only; an old one is swept
 LABEL_KEPT = "tao-sdk-auto-remove"
 BACKEND_VALUE = "local-docker"
 
 COMMAND_FILE = "/tao-job/command.sh"
-"""Where a command is that is too long for a command line."""
+"""The file for a command that is too long for a command line."""
 
 # bash where the image has it, because that is what commands are written for; sh otherwise.
 _SHELL = (
@@ -55,8 +54,8 @@ NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What a config needs beside the request."""
+class ContainerSettings:
+    """What the container needs beside the request."""
 
     job_id: str
     token: str
@@ -70,39 +69,39 @@ class Settled:
     keep_container: bool = True
 
 
-def container_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
+def container_config(request: JobRequest, given: ContainerSettings) -> dict[str, Any]:
     """The body of the create call, without GPUs."""
     options: DockerOptions = request.options
     results = results_mount(options.mounts)
-    told = {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
+    fixed = {"TAO_JOB_ID": given.job_id, "TAO_ATTEMPT": "1"}
     if results is not None:
-        told["TAO_RESULTS_ROOT"] = RESULTS
-    env = {**settled.user.env, **settled.runner, **settled.credentials}
+        fixed["TAO_RESULTS_ROOT"] = RESULTS
+    env = {**given.user.env, **given.runner, **given.credentials}
     if request.gpu_count == 0 and not options.gpu_ids:
         env.update(NO_GPUS)
     env.update({name: value.reveal() for name, value in request.env.items()})
-    env.update(told)
+    env.update(fixed)
     program, *arguments = command_words(request.shell_command)
     config = {
         "Image": request.image,
-        # Said, because an image's own entry point would run in its place, with ours as arguments.
+        # Otherwise the image's own entry point would run, with this command as its arguments.
         "Entrypoint": [program],
         "Cmd": arguments,
         "Env": [f"{name}={value}" for name, value in env.items()],
-        "Labels": _labels(request, settled),
-        # The time to deliver when it is stopped, with `docker stop` as well.
-        "StopTimeout": math.ceil(settled.stop_seconds),
-        "HostConfig": _host_config(request, settled),
+        "Labels": _labels(request, given),
+        # `docker stop`, too, leaves the job the time to deliver its results.
+        "StopTimeout": math.ceil(given.stop_seconds),
+        "HostConfig": _host_config(request, given),
     }
     if options.cwd:
         config["WorkingDir"] = options.cwd
-    if settled.user.user:
-        config["User"] = settled.user.user
+    if given.user.user:
+        config["User"] = given.user.user
     return config
 
 
 def command_words(command: str) -> list[str]:
-    """What runs: the result shim, the shell, the command (or the file that has it)."""
+    """The words to run: the result shim, the shell, the command (or the file that has it)."""
     if fits_argument(command):
         return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", "-c", command])
     return shim_argv(["/bin/sh", "-c", _SHELL, "tao-shell", COMMAND_FILE])
@@ -114,7 +113,7 @@ def command_file(command: str) -> str | None:
 
 
 def shown(config: Mapping[str, Any], secret_names: frozenset[str]) -> str:
-    """The config for people: names of secret variables, never their values."""
+    """The config as text, without the values of secret variables."""
     visible = copy.deepcopy(dict(config))
     visible["Env"] = [
         f"{name}={PLACEHOLDER if name in secret_names else value}"
@@ -128,30 +127,30 @@ def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
     return dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
 
 
-def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
+def _labels(request: JobRequest, given: ContainerSettings) -> dict[str, str]:
     labels = {
         LABEL: "true",
-        LABEL_JOB: settled.job_id,
-        LABEL_TOKEN: settled.token,
+        LABEL_JOB: given.job_id,
+        LABEL_TOKEN: given.token,
         LABEL_BACKEND: BACKEND_VALUE,
         "tao-sdk-network": request.network_arch,
         "tao-sdk-action": request.action,
     }
-    if not settled.keep_container:
+    if not given.keep_container:
         labels[LABEL_KEPT] = "true"
     return labels
 
 
-def _host_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
-    options, info = request.options, settled.info
+def _host_config(request: JobRequest, given: ContainerSettings) -> dict[str, Any]:
+    options, info = request.options, given.info
     host: dict[str, Any] = {
-        "NetworkMode": settled.network,
+        "NetworkMode": given.network,
         "Mounts": [_mount(mount) for mount in options.mounts],
         "RestartPolicy": {"Name": "no"},
-        "AutoRemove": False,  # the engine would take log and exit code with it
+        "AutoRemove": False,  # the daemon would remove log and exit code as well
         "Ulimits": _ulimits(options.ulimits, info),
     }
-    # A daemon that has no init program says so; containers then reap no orphans, but they run.
+    # Without an init program on the daemon's host, containers run, but reap no orphans.
     if (info.get("InitCommit") or {}).get("ID") != "N/A":
         host["Init"] = True
     if options.ipc:
@@ -163,8 +162,8 @@ def _host_config(request: JobRequest, settled: Settled) -> dict[str, Any]:
     if options.memory:
         host["Memory"] = options.memory
         host["MemorySwap"] = options.memory  # without swap, a limit is one
-    if settled.user.groups:
-        host["GroupAdd"] = list(settled.user.groups)
+    if given.user.groups:
+        host["GroupAdd"] = list(given.user.groups)
     return host
 
 
@@ -179,7 +178,7 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def _default_shm(memory: int | None, info: Mapping[str, Any]) -> int:
-    """Half of the memory, as the kernel does for its own: data loaders need gigabytes."""
+    """Half of the memory, as the kernel's own default: data loaders need gigabytes."""
     available = min(memory or info["MemTotal"], info["MemTotal"])
     return int(available) // 2
 

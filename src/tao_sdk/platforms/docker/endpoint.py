@@ -1,7 +1,6 @@
-"""Which daemon: DOCKER_HOST, a context, or the default socket, with or without TLS.
+"""The daemon's address and TLS files, found in the order of the Docker command line.
 
-The order is the Docker command line's: DOCKER_HOST, DOCKER_CONTEXT, the context that
-`docker context use` chose, the default socket.
+DOCKER_HOST, DOCKER_CONTEXT, the context that `docker context use` chose, the default socket.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Endpoint:
 
     @property
     def local(self) -> bool:
-        """Do paths, GPUs and processes of that daemon belong to this machine?"""
+        """Whether paths, GPUs and processes of that daemon belong to this machine."""
         return self.url.startswith("unix://")
 
     def __str__(self) -> str:

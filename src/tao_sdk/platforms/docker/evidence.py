@@ -1,8 +1,9 @@
-"""What explains the end of a job, its container there or not."""
+"""What explains the end of a job, whether or not its container still exists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import JobRef
@@ -22,18 +23,13 @@ _EVIDENCE_LINES = 200
 _LARGEST_RECORD = 64 * 1024
 
 
+@dataclass(frozen=True)
 class EvidenceCollector:
     """The evidence about jobs of one daemon."""
 
-    def __init__(
-        self,
-        transport: DockerClient,
-        host: DockerHost,
-        files: OutcomeFiles[Outcome],
-    ) -> None:
-        self._transport = transport
-        self._host = host
-        self._files = files
+    transport: DockerClient
+    host: DockerHost
+    files: OutcomeFiles[Outcome]
 
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job."""
@@ -50,17 +46,16 @@ class EvidenceCollector:
         return RawEvidence(found, hide)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
-        """What the job itself left beside its results.
+        """The records that the job left beside its results.
 
-        In a volume, on another machine, or in a file that only the job's user may read, the daemon
-        reads it through a container that never runs, and that is removed at once. The first one
-        makes the empty image `tao-sdk-placeholder` as well.
+        A record that this process cannot read (in a volume, on another machine, of another user)
+        is read through a container that never runs and is removed at once.
         """
-        return self._records(job, self._host.read_file)
+        return self._records(job, self.host.read_file)
 
     def records_here(self, job: JobRef) -> list[ResultRecord]:
-        """Those that this process can read itself: nothing is made for it."""
-        return self._records(job, self._host.read_here)
+        """Those that this process can read itself, without a container."""
+        return self._records(job, self.host.read_here)
 
     def _records(
         self, job: JobRef, read: Callable[[str, str, int], bytes | None]
@@ -78,18 +73,18 @@ class EvidenceCollector:
         except DaemonError as error:
             if not is_going(error):
                 raise
-            return self._files.outcome(job.job_id), ()
+            return self.files.outcome(job.job_id), ()
 
     def ask_daemon(self, job: JobRef, container: str) -> tuple[Outcome, list[Secret]]:
         """How a container ended, and the values of its environment to hide."""
-        found = self._transport.api.inspect_container(container)
+        found = self.transport.api.inspect_container(container)
         env = config.environment_of(found["Config"])
         secrets = [Secret(env[name]) for name in job.native["secret_names"] if name in env]
         state = found["State"]
         started, ended = container_time(state["StartedAt"]), container_time(state["FinishedAt"])
         outcome = Outcome(
             exit_code=int(state["ExitCode"]),
-            # The daemon notes a start when it has heard of it, which may be after the end.
+            # The daemon may record the start of a short job after its end.
             started_at=min(started, ended),
             ended_at=ended,
             oom_killed=bool(state["OOMKilled"]),
@@ -100,7 +95,7 @@ class EvidenceCollector:
 
     def _log_tail(self, container: str) -> str:
         try:
-            return ContainerLog(self._transport, container).last(_EVIDENCE_LINES)
+            return ContainerLog(self.transport, container).last(_EVIDENCE_LINES)
         except DaemonError as error:
             if is_going(error):
                 raise

@@ -1,19 +1,16 @@
-"""GPU leases that live on the daemon, so that jobs of any process and any store share its GPUs.
+"""GPU leases on the daemon, so that jobs of any process and any store share its GPUs.
 
-A lease is a placeholder container `tao-gpu-<GPU>`: its name can be taken once, its labels say for
-which job. It is worth as much as that job: once the job's container has ended or is gone, any
-process may remove the placeholder. A lease whose job does not exist yet is of a process that
-is about to create it, or that died trying; it counts for a minute.
+A job's container names its GPUs in its labels, and has them while it lives. Until that container
+exists, placeholder containers `tao-gpu-<GPU>` hold the GPUs: such a name can be taken once. A
+placeholder without its job's container counts for a minute: the process that made it is about to
+create the container, or has died. Placeholders stay while the job runs, so that a process whose
+list of containers is older than the job's container finds the names taken; once the job has ended,
+any process may remove them. A job starts only if its placeholders were still there when its
+container had been made, because `docker container prune` removes them.
 
-`docker container prune` removes placeholders. So the job's container says as well which GPUs it
-has, and has them while it lives, placeholder or not; and it is started only if the placeholders
-were still there when it had been made. A missing placeholder is made again by
-attending processes.
-
-When the daemon is on this machine, the local platform's leases are taken as well, and kept by a
-small process for as long as the container lives (lease_holder.py): local jobs, those of earlier
-versions included, know leases by file locks alone, and a lock needs a process. If that process is
-killed, an attending process takes the locks again.
+If the daemon is on this machine, the leases of the local platform are taken as well: local jobs
+know only those. They are file locks, which need a process: lease_holder.py is one that lives as
+long as the container. If it is killed, an attending process starts another one.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.docker import config, lease_holder
-from tao_sdk.platforms.docker.client import DaemonError, DockerClient
+from tao_sdk.platforms.docker.client import DockerClient
 from tao_sdk.platforms.docker.gpus import keys_given, names_given
 from tao_sdk.platforms.docker.placeholders import remove, take_name, withdraw
 from tao_sdk.platforms.docker.status import LIVE_STATES, Census, Container
@@ -44,7 +41,7 @@ _PATIENCE_SECONDS = 10
 
 @dataclass
 class Lease:
-    """GPUs that are ours until `close`, or until the job ends."""
+    """GPUs for one job, held by placeholders and, beside a local daemon, by file locks."""
 
     job_id: str
     gpus: list[Gpu] = field(default_factory=list)
@@ -58,7 +55,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Busy:
-    """Not enough GPUs are free: who has them."""
+    """Not enough GPUs are free, and which jobs have the others."""
 
     free: int
     holders: tuple[str, ...]
@@ -67,15 +64,9 @@ class Busy:
 class DaemonLeases:
     """The leases of one daemon."""
 
-    def __init__(
-        self,
-        transport: DockerClient,
-        census: Callable[[str], Census],
-        local_folder: str | None,
-    ) -> None:
-        """`census` lists the containers of one job, or all of ours for ""."""
+    def __init__(self, transport: DockerClient, local_folder: str | None) -> None:
+        """`local_folder` has the machine's own leases, if the daemon is on this machine."""
         self._transport = transport
-        self._census = census
         self._local_folder = local_folder
         self._lock_refused: set[str] = set()
 
@@ -85,94 +76,85 @@ class DaemonLeases:
         """Lease `count` of these GPUs, all or none. `census` is fresh, if it is given."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            census = census or self._census("")
-            in_the_way = self._holders(census, gpus)
-            lease = self._take_free(job_id, gpus, count, set(in_the_way))
+            census = census or self._transport.census()
+            holders = self._holders(census, gpus, tidy=True)
+            lease = self._take_free(job_id, [gpu for gpu in gpus if gpu.key not in holders], count)
             if len(lease.gpus) == count:
                 return lease
             self.release(lease)
-            tentative = [held for held in in_the_way.values() if held.job_id not in census.jobs]
-            # Another process may be about to give up, exactly as we just did: look again.
-            contested = len(gpus) - len(in_the_way) >= count or tentative
+            # Another process may be about to give up, exactly as this one just did: try again.
+            tentative = any(holder.job_id not in census.jobs for holder in holders.values())
+            contested = tentative or len(gpus) - len(holders) >= count
             if not contested or time.monotonic() > deadline:
-                names = sorted({f"tao-job-{held.job_id}" for held in in_the_way.values()})
+                names = sorted({f"tao-job-{holder.job_id}" for holder in holders.values()})
                 return Busy(len(lease.gpus), tuple(names))
             time.sleep(random.uniform(0.02, 0.2))  # noqa: S311 - to fall out of step
             census = None
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back that no container uses."""
+        """Give back a lease that no container uses."""
         for placeholder in lease.placeholders:
             remove(self._transport, placeholder)
         lease.close_descriptors()
 
-    def still_held(self, lease: Lease) -> bool:
-        """Whether nothing of it was pruned, or taken for abandoned because we were asleep.
-
-        Asked when the container is made: from then on its GPUs are not taken for free. A process
-        that did so before has removed a placeholder of ours, or found it removed.
-        """
-        present = {held.id for held in self._census(lease.job_id).leases}
-        return present.issuperset(lease.placeholders)
-
-    def look(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
-        """Which of these GPUs is held, by their keys: for which job, or "" for a local one.
-
-        Looks only: what it sees may change before a lease is taken.
-        """
-        wanted = [gpu.key for gpu in gpus]
-        held = dict.fromkeys(set(wanted).difference(self._unlocked(wanted)), "")
-        for lease in census.leases:
-            if self._is_valid(lease, census):
-                held.update(dict.fromkeys(_held_by(lease, gpus), lease.job_id))
-        for job in census.jobs.values():
-            young = job.state == "created" and self.age(job) < TENTATIVE_SECONDS
-            if job.state in LIVE_STATES or young:
-                held.update(dict.fromkeys(_held_by(job, gpus), job.job_id))
-        return held
-
-    def lacks_something(self, job: Container, leases: Sequence[Container]) -> bool:
-        """Whether `restore` has something to do for a job."""
-        keys = keys_given(job.labels)
-        if not keys or job.state not in LIVE_STATES:
-            return False
-        if not {lease.labels[config.LABEL_LEASE] for lease in leases}.issuperset(keys):
-            return True
-        lockable = self._local_folder is not None and job.id not in self._lock_refused
-        return lockable and bool(self._unlocked(keys))
-
     def release_all(self, job_id: str, census: Census) -> None:
-        """Give back the GPUs of a job that does not run."""
+        """Remove the placeholders of a job that does not run."""
         for lease in census.leases_of(job_id):
             remove(self._transport, lease.id)
 
-    def restore(self, job: Container, leases: Sequence[Container]) -> None:
-        """Make up for what was taken from a running job: placeholders, and locks."""
-        keys = keys_given(job.labels)
-        if not keys or job.state not in LIVE_STATES:
+    def still_held(self, lease: Lease) -> bool:
+        """Whether no placeholder was pruned, or removed as abandoned because we were too slow.
+
+        Asked when the job's container exists: from then on its labels hold the GPUs.
+        """
+        present = {held.id for held in self._transport.census(lease.job_id).leases}
+        return present.issuperset(lease.placeholders)
+
+    def look(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
+        """Which of these GPUs are held, by key: the job's id, or "" for a local job.
+
+        Looks only: what it sees may change before a lease is taken.
+        """
+        keys = [gpu.key for gpu in gpus]
+        held = dict.fromkeys(set(keys).difference(self._unlocked(keys)), "")
+        holders = self._holders(census, gpus, tidy=False)
+        return held | {key: holder.job_id for key, holder in holders.items()}
+
+    def lacks_lock(self, job: Container) -> bool:
+        """Whether `lock_again` has something to do for this job."""
+        keys = keys_given(job.labels) if job.state in LIVE_STATES else []
+        lockable = self._local_folder is not None and job.id not in self._lock_refused
+        return bool(keys) and lockable and bool(self._unlocked(keys))
+
+    def lock_again(self, job: Container) -> None:
+        """Take the file locks of a running job whose holder was killed, where they are free."""
+        keys = keys_given(job.labels) if job.state in LIVE_STATES else []
+        if not keys or self._local_folder is None or job.id in self._lock_refused:
             return
-        present = {lease.labels[config.LABEL_LEASE] for lease in leases}
-        for key in keys:
-            if key not in present:
-                take_name(self._transport, _name(key), _labels(key, job.job_id))
-        if self._local_folder is not None and job.id not in self._lock_refused:
-            self._lock_again(self._local_folder, job, keys)
+        try:
+            locks = GpuLeases(self._local_folder).retake(keys)
+        except OSError as error:
+            self._lock_refused.add(job.id)  # one warning is enough
+            _log.warning("the GPUs of %s cannot be locked for local jobs: %s", job.name, error)
+            return
+        try:
+            with self.locked_until_end(job.id, locks):
+                pass
+        finally:
+            release(locks)
 
     @contextlib.contextmanager
-    def kept_for(self, container: str, locks: Mapping[str, int]) -> Iterator[None]:
-        """Have these locks held until the container ends; begun before it is started."""
+    def locked_until_end(self, container: str, locks: Mapping[str, int]) -> Iterator[None]:
+        """Start a holder of these locks before the container is started."""
         if not locks:
             yield
             return
         path = self._transport.endpoint.url.removeprefix("unix://")
-        holder = lease_holder.Holder(path, container, locks.values())
+        holder = lease_holder.start(path, container, locks.values())
         try:
             yield
-        except DaemonError:  # the start was refused, for certain
-            holder.dismiss()
-            raise
         finally:
-            if code := holder.leave():
+            if code := holder.wait():
                 _log.warning(
                     "the GPUs of container %s are not locked for local jobs: the process that "
                     "should hold them ended with %s",
@@ -180,20 +162,13 @@ class DaemonLeases:
                     code,
                 )
 
-    def _lock_again(self, folder: str, job: Container, keys: Sequence[str]) -> None:
-        """Take the machine's locks whose holder was killed, unless a local job has them now."""
-        try:
-            locks = GpuLeases(folder).retake(keys)
-        except OSError as error:
-            # Who only watches a job is told its state all the same; once is enough.
-            self._lock_refused.add(job.id)
-            _log.warning("the GPUs of %s cannot be locked for local jobs: %s", job.name, error)
-            return
-        try:
-            with self.kept_for(job.id, locks):
-                pass
-        finally:
-            release(locks)
+    def age(self, container: Container) -> float:
+        """How old a container is, by the clock of its daemon."""
+        age = time.time() - container.created
+        if 0 <= age < TENTATIVE_SECONDS / 2:
+            return age
+        # Old, or the clocks differ: only the daemon's clock counts.
+        return self._transport.time().timestamp() - container.created
 
     def _unlocked(self, keys: Sequence[str]) -> list[str]:
         """Which of these GPUs no local job has, as far as this process may see."""
@@ -204,32 +179,38 @@ class DaemonLeases:
         except OSError:
             return list(keys)
 
-    def _take_free(self, job_id: str, gpus: Sequence[Gpu], count: int, taken: set[str]) -> Lease:
+    def _take_free(self, job_id: str, gpus: Sequence[Gpu], count: int) -> Lease:
         lease = Lease(job_id)
-        for gpu in gpus:
-            if len(lease.gpus) == count:
-                break
-            if gpu.key in taken:
-                continue
-            descriptors = self._local(gpu)
-            if descriptors is None:
-                continue
-            try:
-                labels = {**_labels(gpu.key, job_id), config.LABEL_GPUS: gpu.index}
-                placeholder = take_name(self._transport, _name(gpu.key), labels)
-            except BaseException:
-                release(descriptors)
-                lease.close_descriptors()
-                raise
-            if placeholder is None:
-                release(descriptors)
-                continue
-            lease.gpus.append(gpu)
-            lease.placeholders.append(placeholder)
-            lease.descriptors.update(descriptors)
+        try:
+            for gpu in gpus:
+                if len(lease.gpus) < count:
+                    self._take_one(lease, gpu)
+        except BaseException:
+            lease.close_descriptors()
+            raise
         return lease
 
-    def _local(self, gpu: Gpu) -> dict[str, int] | None:
+    def _take_one(self, lease: Lease, gpu: Gpu) -> None:
+        """Add a GPU to a lease, unless another job has it."""
+        locks = self._lock(gpu)
+        if locks is None:
+            return
+        lease.descriptors.update(locks)
+        labels = {
+            config.LABEL: "true",
+            config.LABEL_JOB: lease.job_id,
+            config.LABEL_LEASE: gpu.key,
+            config.LABEL_GPUS: gpu.index,
+        }
+        name = "tao-gpu-" + re.sub(r"[^A-Za-z0-9_.-]", "-", gpu.key)
+        placeholder = take_name(self._transport, name, labels)
+        if placeholder is None:
+            release({key: lease.descriptors.pop(key) for key in locks})
+            return
+        lease.gpus.append(gpu)
+        lease.placeholders.append(placeholder)
+
+    def _lock(self, gpu: Gpu) -> dict[str, int] | None:
         """The local platform's lock of that GPU; None when a local job has it or waits for it."""
         if self._local_folder is None:
             return {}
@@ -240,30 +221,25 @@ class DaemonLeases:
                 f"GPUs cannot be leased in {self._local_folder} (TAO_GPU_LEASE_DIR): {error}"
             ) from error
 
-    def _holders(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, Container]:
-        """Who has which of these GPUs: a lease that counts, or the job's container itself.
+    def _holders(self, census: Census, gpus: Sequence[Gpu], *, tidy: bool) -> dict[str, Container]:
+        """The placeholders and job containers that hold these GPUs, by key.
 
-        Leases that are worth nothing any more are removed, those that a job lacks made again.
+        `tidy` removes those whose makers have died, and takes lost file locks again.
         """
         holders: dict[str, Container] = {}
         for lease in census.leases:
-            if self._is_valid(lease, census):
-                holders.update(dict.fromkeys(_held_by(lease, gpus), lease))
-            else:
+            held = _held_by(lease, gpus)
+            if held and self._is_valid(lease, census):
+                holders.update(dict.fromkeys(held, lease))
+            elif held and tidy:
                 remove(self._transport, lease.id)
         for job in census.jobs.values():
             held = _held_by(job, gpus)
-            if held and self._occupies(job):
+            if held and self._occupies(job, tidy=tidy):
                 holders.update(dict.fromkeys(held, job))
-                self.restore(job, census.leases_of(job.job_id))
+                if tidy:
+                    self.lock_again(job)
         return holders
-
-    def _occupies(self, job: Container) -> bool:
-        if job.state == "created":  # about to be started, or its maker has died
-            # An old one may still be started, by a slow daemon or a client that slept: not after
-            # it was taken back.
-            return self.age(job) < TENTATIVE_SECONDS or not withdraw(self._transport, job.id)
-        return job.state in LIVE_STATES
 
     def _is_valid(self, lease: Container, census: Census) -> bool:
         job = census.jobs.get(lease.job_id)
@@ -271,24 +247,16 @@ class DaemonLeases:
             return not job.ended
         return self.age(lease) < TENTATIVE_SECONDS
 
-    def age(self, lease: Container) -> float:
-        """How old a container is, by the clock of its daemon."""
-        age = time.time() - lease.created
-        if 0 <= age < TENTATIVE_SECONDS / 2:
-            return age
-        # Old, or our clocks differ: only the daemon's own counts.
-        return self._transport.time().timestamp() - lease.created
+    def _occupies(self, job: Container, *, tidy: bool) -> bool:
+        if job.state != "created":
+            return job.state in LIVE_STATES
+        if self.age(job) < TENTATIVE_SECONDS:
+            return True
+        # Its maker has died, or is slow: a container that was taken back cannot start any more.
+        return tidy and not withdraw(self._transport, job.id)
 
 
 def _held_by(holder: Container, gpus: Sequence[Gpu]) -> list[str]:
-    """The keys of those of these GPUs that a job's container or a lease has."""
+    """The keys of those of these GPUs that a job's container or a placeholder has."""
     names = {*names_given(holder.labels), holder.labels.get(config.LABEL_LEASE)}
     return [gpu.key for gpu in gpus if names.intersection((gpu.key, gpu.index))]
-
-
-def _name(key: str) -> str:
-    return "tao-gpu-" + re.sub(r"[^A-Za-z0-9_.-]", "-", key)
-
-
-def _labels(key: str, job_id: str) -> dict[str, str]:
-    return {config.LABEL: "true", config.LABEL_JOB: job_id, config.LABEL_LEASE: key}

@@ -23,10 +23,10 @@ def request_of(request: JobRequest) -> GpuRequest:
 
 
 def with_unlisted(listed: Sequence[Gpu] | None, wanted: GpuRequest) -> list[Gpu]:
-    """The GPUs that a host lists, and those named that no list can have.
+    """The GPUs that a host lists, and those that the job names and no list has.
 
-    Parts of a GPU (MIG) are in no list. Other names are accepted as they are only where the host
-    cannot list its GPUs (None): a host that lists none has none.
+    Parts of a GPU (MIG) are in no list. Other names are accepted only where the host cannot list
+    its GPUs (None).
     """
     known = {name for gpu in listed or () for name in (gpu.index, gpu.key)}
     unlisted = [
@@ -38,7 +38,7 @@ def with_unlisted(listed: Sequence[Gpu] | None, wanted: GpuRequest) -> list[Gpu]
 
 
 def is_tegra(info: Mapping[str, Any]) -> bool:
-    """Is the daemon's host (not the client's) a Jetson or another Tegra machine?"""
+    """Whether the daemon's host (not the client's) is a Jetson or another Tegra machine."""
     return "tegra" in str(info.get("KernelVersion", "")).lower()
 
 
@@ -78,7 +78,7 @@ def keys_given(labels: Mapping[str, str]) -> list[str]:
 def names_given(labels: Mapping[str, str]) -> set[str]:
     """The GPUs that a container or a lease has, by their numbers and by their lease names.
 
-    A GPU has a second lease name, its number, where it was named and could not be listed.
+    The lease name of a GPU that was named by number and could not be listed is that number.
     """
     indexes = labels.get(LABEL_GPUS, "")
     return {*keys_given(labels), *(indexes.split(",") if indexes else ())}

@@ -1,4 +1,4 @@
-"""The daemon's host: its GPUs, files and programs, seen from wherever the client is."""
+"""The daemon's host, this machine or another one: its GPUs, programs and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
 
 _log = logging.getLogger("tao_sdk.docker")
-# GPUs do not come and go, but who uses them does.
+# The GPUs stay the same, but not the memory in use on them.
 _INVENTORY_SECONDS = 30
 # Not `ls`: there are some that print question marks for letters beyond ASCII.
 _LIST = (
@@ -37,7 +37,6 @@ _LIST = (
 )
 # A link, a socket, or a file where a folder should be is no file either.
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
-_SCHEMES = ("file", "docker-bind", "docker-volume")
 
 
 class GpusUnknownError(SubmissionRejectedError):
@@ -45,7 +44,7 @@ class GpusUnknownError(SubmissionRejectedError):
 
 
 class DockerHost:
-    """What is on the machine that runs the daemon."""
+    """The machine that runs the daemon."""
 
     def __init__(self, transport: DockerClient) -> None:
         self._transport = transport
@@ -56,8 +55,14 @@ class DockerHost:
     # ------------------------------------------------------------------ GPUs
 
     def gpus(self, image: str) -> list[Gpu]:
-        """The GPUs of the host; `image` is what a probe runs in, where one is needed."""
-        return self._inventory.get("gpus", lambda: self._find_gpus(image))
+        """The GPUs of the host; where listing them takes a container, it is one of `image`."""
+
+        def ask() -> list[Gpu]:
+            found = self._find_gpus(image)
+            self._known.put("gpus", found)
+            return found
+
+        return self._inventory.get("gpus", ask)
 
     def gpus_for(self, image: str, wanted: GpuRequest) -> list[Gpu]:
         """The GPUs from which a job gets its own; those that it names need not be listed."""
@@ -70,11 +75,11 @@ class DockerHost:
         return with_unlisted(listed, wanted)
 
     def known_gpus(self) -> list[Gpu] | None:
-        """The GPUs if they can be told without running a container, else None."""
+        """The GPUs if they can be listed without running a container, else None."""
         return discovery.discover() if self._local and discovery.can_tell() else None
 
     def known_now(self) -> list[Gpu] | None:
-        """The same for looks, which come often: remembered, and None if they cannot be told."""
+        """The GPUs as listed a moment ago, or now if that takes no container; else None."""
         return self._known.get("gpus", self._known_or_none)
 
     def _known_or_none(self) -> list[Gpu] | None:
@@ -85,16 +90,15 @@ class DockerHost:
             return None
 
     def _find_gpus(self, image: str) -> list[Gpu]:
-        found = self.known_gpus()
-        return self._probe(image) if found is None else found
-
-    def _probe(self, image: str) -> list[Gpu]:
+        known = self.known_gpus()
+        if known is not None:
+            return known
         info = self._transport.info
         try:
             code, text = self.run(probe_config(image, info))
         except DaemonError as error:
             if is_tegra(info) and "nvidia-smi" in str(error):
-                return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons come without the program
+                return [Gpu("0", "tegra-0", model="Tegra")]  # Jetsons have no nvidia-smi
             raise GpusUnknownError(
                 f"the GPUs of the Docker host cannot be listed: {error}; gpu_ids= names them"
             ) from error
@@ -108,22 +112,22 @@ class DockerHost:
     # ------------------------------------------------------------------ programs
 
     def run(self, body: dict[str, Any]) -> tuple[int, str]:
-        """Run a short-lived container; its exit code and what it printed."""
+        """Run a short-lived container; its exit code and output."""
         labelled = {**body, "Labels": {config.LABEL: "true", config.LABEL_HELPER: "true"}}
         api = self._transport.api
         container = api.create(labelled)
         try:
             api.start(container)
             code = int(api.wait(container, timeout=LONG_SECONDS)["StatusCode"])
-            printed = api.logs(container)
+            output = api.logs(container)
         finally:
             api.remove_container(container, v=True, force=True)
-        return code, printed.decode("utf-8", "replace")
+        return code, output.decode("utf-8", "replace")
 
     def run_in(self, image: str, source: str, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a program of an image with a folder or volume of the host at /window."""
+        """Run a program of an image with a folder or volume of the host at `WINDOW`."""
         kind = "bind" if source.startswith("/") else "volume"
-        mount = {"Type": kind, "Source": source, "Target": "/window"}
+        mount = {"Type": kind, "Source": source, "Target": placeholders.WINDOW}
         return self.run(
             {
                 "Image": image,
@@ -136,20 +140,21 @@ class DockerHost:
 
     # ------------------------------------------------------------------ files
 
+    def _is_here(self, source: str) -> bool:
+        """Whether it is a folder of this machine, and not of another one or a volume."""
+        return self._local and source.startswith("/")
+
     def check_path(self, address: str) -> bool:
-        """Is there such a path on the host?"""
-        source, rest = locate(address)
-        if self._local and source.startswith("/"):
-            return Path(source, rest).exists()
-        if not rest:
-            return placeholders.exists(self._transport, source)
-        if source.startswith("/"):
-            return placeholders.exists(self._transport, f"{source}/{rest}")
+        """Whether there is such a path on the host."""
+        source, below = locate(address)
+        if self._is_here(source):
+            return Path(source).exists()
         try:
             with placeholders.window(self._transport, source) as window:
-                return placeholders.has(self._transport, window, rest)
+                path = f"{placeholders.WINDOW}/{below}"
+                return not below or placeholders.stat(self._transport, window, path) is not None
         except DaemonError as error:
-            if error.missing:
+            if error.missing or "does not exist" in str(error):
                 return False
             raise
 
@@ -157,19 +162,19 @@ class DockerHost:
         """Names in a folder of the host."""
         if not self.check_path(address):
             raise ValidationError(f"{address}: there is no such path on the Docker host")
-        source, rest = locate(address)
-        if self._local and source.startswith("/"):
-            place = Path(source, rest)
-            return sorted(e.name for e in place.iterdir()) if place.is_dir() else [place.name]
-        below = "/window" + (f"/{rest}" if rest else "")
-        code, text = self.run_in(helper_image(), source, ["/bin/sh", "-c", _LIST, "sh", below])
+        source, below = locate(address)
+        if self._is_here(source):
+            path = Path(source)
+            return sorted(e.name for e in path.iterdir()) if path.is_dir() else [path.name]
+        folder = f"{placeholders.WINDOW}/{below}".rstrip("/")
+        code, text = self.run_in(helper_image(), source, ["/bin/sh", "-c", _LIST, "sh", folder])
         if code != 0:
             raise ValidationError(f"{address}: {text.strip()}")
         return sorted(text.splitlines())
 
     def read_here(self, source: str, path: str, limit: int) -> bytes | None:
-        """The beginning of a file; None where there is none that this process may read itself."""
-        if not (self._local and source.startswith("/")):
+        """The beginning of a file that this process may read itself, else None."""
+        if not self._is_here(source):
             return None
         try:
             return _read_regular(Path(source, path), limit)
@@ -181,7 +186,7 @@ class DockerHost:
 
         A job may have left anything under that name: a folder, a pipe, a link.
         """
-        if self._local and source.startswith("/"):
+        if self._is_here(source):
             try:
                 return _read_regular(Path(source, path), limit)
             except PermissionError:
@@ -191,13 +196,15 @@ class DockerHost:
         return placeholders.read_file(self._transport, source, path, limit)
 
     def remove_folder(self, source: str, name: str, image: str) -> None:
-        """Remove a folder of the host: by ourselves if we may, else in a container of `image`."""
-        if self._local and source.startswith("/"):
+        """Remove a folder of the host: directly if we may, else in a container of `image`."""
+        if self._is_here(source):
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 shutil.rmtree(Path(source, name))
             if not Path(source, name).exists():
                 return
-        code, text = self.run_in(image, source, ["rm", "-rf", "--", f"/window/{name}"])
+        code, text = self.run_in(
+            image, source, ["rm", "-rf", "--", f"{placeholders.WINDOW}/{name}"]
+        )
         if code != 0:
             raise BackendUnreachableError(f"{source}/{name} cannot be removed: {text.strip()}")
 
@@ -216,14 +223,14 @@ def _read_regular(path: Path, limit: int) -> bytes | None:
 
 
 def locate(address: str) -> tuple[str, str]:
-    """The folder or volume, and the path below it, that an address of the host names."""
+    """What an address of the host names: a path; or a volume, and a path below it."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address.rstrip("/") or "/", ""
     if scheme == "docker-volume":
         volume, _, below = rest.partition("/")
         return volume, below.strip("/")
-    if scheme in _SCHEMES:
+    if scheme in ("file", "docker-bind"):
         return "/" + rest.strip("/"), ""
     raise UnsupportedError(
         f"{address}: not a place of the Docker host; give a path, file:// or docker-volume://"

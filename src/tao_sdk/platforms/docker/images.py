@@ -1,4 +1,4 @@
-"""Images: when to pull, with whose credentials, and how far it is."""
+"""Images: when to pull, with which credentials, and the progress of a pull."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import docker
 import requests
+from docker import auth
+from docker.utils import parse_repository_tag
 
 from tao_sdk import settings
 from tao_sdk.errors import CredentialError, SubmissionRejectedError, ValidationError
-from tao_sdk.platforms.docker.client import DaemonError, DockerClient, registry_credentials
+from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.options import PULL_POLICIES
 
 _NGC = "nvcr.io"
 _DOCKER_HUB = "docker.io"
-# Each of them takes all of a connection, or of a disk, that it can get.
+# One pull can use up a connection or a disk.
 _PULLS_AT_ONCE = 4
 _DENIED = re.compile(
     r"\b(unauthorized|forbidden|denied|no basic auth|HTTP 40[13])\b", re.IGNORECASE
@@ -29,7 +33,7 @@ _DENIED = re.compile(
 
 @dataclass(frozen=True)
 class PullProgress:
-    """How far a pull is."""
+    """The progress of a pull."""
 
     image: str
     done_bytes: int
@@ -54,13 +58,8 @@ def registry_of(image: str) -> str:
 
 def split_tag(image: str) -> tuple[str, str]:
     """Repository and tag (or digest), as the pull call wants them."""
-    if "@" in image:
-        repository, _, digest = image.partition("@")
-        return repository, digest
-    repository, colon, tag = image.rpartition(":")
-    if colon and "/" not in tag:
-        return repository, tag
-    return image, "latest"
+    repository, tag = parse_repository_tag(image)
+    return repository, tag or "latest"
 
 
 def pull_policy(option: str | None) -> str:
@@ -80,32 +79,32 @@ Wanted = tuple[str, str]
 def provide(
     transport: DockerClient, wanted: Iterable[Wanted], listener: Listener
 ) -> dict[Wanted, SubmissionRejectedError]:
-    """Have these images on the daemon's host; those that cannot be had, and why.
+    """Pull these images to the daemon's host where needed; which are refused, and why.
 
-    Different ones are pulled side by side; the listener hears of one at a time.
+    Several images are pulled at the same time. The listener is called by one thread at a time.
     """
     each = list(dict.fromkeys(wanted))
-    hearing, given_up = threading.Lock(), threading.Event()
+    reporting, given_up = threading.Lock(), threading.Event()
 
-    def listen(progress: PullProgress) -> None:
-        with hearing:
+    def report(progress: PullProgress) -> None:
+        with reporting:
             if given_up.is_set():
                 raise _GivenUpError
             listener(progress)
 
-    def have(one: Wanted) -> SubmissionRejectedError | None:
+    def refusal_of(one: Wanted) -> SubmissionRejectedError | None:
         try:
-            ensure(transport, *one, listen)
+            ensure(transport, *one, report)
         except SubmissionRejectedError as error:
-            return type(error)(str(error))  # without its traceback, which holds those who asked
+            return type(error)(str(error))  # without its traceback, which refers to the caller
         return None
 
     if len(each) == 1:
-        outcomes = [have(each[0])]
+        outcomes = [refusal_of(each[0])]
     else:
         with ThreadPoolExecutor(_PULLS_AT_ONCE, thread_name_prefix="tao-pull") as pool:
             try:
-                outcomes = list(pool.map(have, each))
+                outcomes = list(pool.map(refusal_of, each))
             except BaseException:
                 given_up.set()  # the others end with their next report
                 raise
@@ -113,7 +112,7 @@ def provide(
 
 
 def ensure(transport: DockerClient, image: str, policy: str, listener: Listener) -> None:
-    """Have the image on the daemon's host, or raise `SubmissionRejectedError` with the reason."""
+    """Pull the image if needed, or raise `SubmissionRejectedError` with the reason."""
     if policy != "always" and is_present(transport, image):
         return
     if policy == "never":
@@ -125,7 +124,7 @@ def ensure(transport: DockerClient, image: str, policy: str, listener: Listener)
 
 
 def credentials(registry: str) -> dict[str, str] | None:
-    """Whose name a pull goes by: NGC_KEY at nvcr.io, elsewhere what `docker login` stored."""
+    """The account for a pull: NGC_KEY at nvcr.io, elsewhere what `docker login` stored."""
     if registry == _NGC and settings.lookup("NGC_KEY"):
         return {
             "username": settings.get("DOCKER_USERNAME"),
@@ -135,24 +134,32 @@ def credentials(registry: str) -> dict[str, str] | None:
     stored = registry_credentials("" if registry == _DOCKER_HUB else registry)
     if not stored:
         return None
-    names = {
-        "Username": "username",
-        "Password": "password",
-        "ServerAddress": "serveraddress",
-        "IdentityToken": "identitytoken",
-    }
-    found = {names.get(key, key): str(value) for key, value in stored.items() if value}
+    # A credential helper writes `Username` where a file has `username`.
+    found = {name.lower(): str(value) for name, value in stored.items() if value}
     return {"serveraddress": registry, **found}
 
 
+def registry_credentials(registry: str) -> dict[str, Any] | None:
+    """What `docker login` on this machine has stored for a registry, read anew each time."""
+    path = Path(settings.get("DOCKER_CONFIG")).expanduser() / "config.json"
+    try:
+        stored = auth.load_config(config_path=str(path))
+        found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)
+    except docker.errors.DockerException as error:
+        raise CredentialError(
+            f"what `docker login` stored cannot be read ({path}): {error}"
+        ) from error
+    return found
+
+
 def read_progress(image: str, report: Iterable[dict[str, Any]]) -> Iterator[PullProgress]:
-    """The daemon's report on a pull; raises `DaemonError` with its last words."""
+    """Read the daemon's report on a pull; raises `DaemonError` if it ends in an error."""
     layers: dict[str, tuple[int, int, bool]] = {}
-    for said in report:
-        if "error" in said:
-            raise DaemonError(500, str(said["error"]), "POST /images/create")
-        layer, status = said.get("id", ""), said.get("status", "")
-        detail = said.get("progressDetail") or {}
+    for entry in report:
+        if "error" in entry:
+            raise DaemonError(500, str(entry["error"]), "POST /images/create")
+        layer, status = entry.get("id", ""), entry.get("status", "")
+        detail = entry.get("progressDetail") or {}
         if not layer or not _is_layer(status):
             continue
         done, total, complete = layers.get(layer, (0, 0, False))
@@ -178,7 +185,7 @@ def _is_layer(status: str) -> bool:
 
 
 def is_present(transport: DockerClient, image: str) -> bool:
-    """Has the daemon's host got this image?"""
+    """Whether the daemon's host has this image."""
     try:
         transport.api.inspect_image(image)  # type: ignore[no-untyped-call]  # not in its stubs
     except DaemonError as error:
@@ -212,30 +219,30 @@ def _reports(transport: DockerClient, answer: requests.Response) -> Iterator[dic
             if line is None:
                 return
             try:
-                said = json.loads(line) if line else {}
+                entry = json.loads(line) if line else {}
             except ValueError as error:
                 raise ConnectionError("the report on a pull broke off") from error
-        yield said
+        yield entry
 
 
-def _refusal(image: str, registry: str, named: bool, said: str) -> SubmissionRejectedError:
-    denied = _DENIED.search(said.replace(image, ""))
+def _refusal(image: str, registry: str, with_account: bool, reason: str) -> SubmissionRejectedError:
+    denied = _DENIED.search(reason.replace(image, ""))
     if denied and registry == _NGC:
         hint = (
             "the registry refuses NGC_KEY: is it valid, and may its organisation use this image?"
-            if named
+            if with_account
             else "set NGC_KEY (https://org.ngc.nvidia.com/setup/api-keys)"
         )
-        return RegistryRefusalError(f"image {image} cannot be pulled: {said}; {hint}")
+        return RegistryRefusalError(f"image {image} cannot be pulled: {reason}; {hint}")
     if denied:
-        hint = "its credentials are refused" if named else f"log in: docker login {registry}"
-        return RegistryRefusalError(f"image {image} cannot be pulled: {said}; {hint}")
-    return SubmissionRejectedError(f"image {image} cannot be pulled: {said}")
+        hint = "its credentials are refused" if with_account else f"log in: docker login {registry}"
+        return RegistryRefusalError(f"image {image} cannot be pulled: {reason}; {hint}")
+    return SubmissionRejectedError(f"image {image} cannot be pulled: {reason}")
 
 
 class RegistryRefusalError(SubmissionRejectedError, CredentialError):
-    """The registry wants to know who asks: the job is refused for want of a credential."""
+    """The registry refuses the pull for want of a credential."""
 
 
 class _GivenUpError(Exception):
-    """Another pull has failed in a way that ends them all, or was interrupted."""
+    """Another pull was interrupted, or failed in a way that ends them all."""

@@ -1,8 +1,9 @@
-"""What is true about jobs now, whatever their daemon and their containers are like. Looks only."""
+"""The present state of jobs, whatever is wrong with their daemon or containers. Looks only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, partial
 
@@ -15,8 +16,7 @@ from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.containers import queued_name
 from tao_sdk.platforms.docker.evidence import EvidenceCollector
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
-from tao_sdk.platforms.docker.gpu_queue import GpuQueue, up_to
-from tao_sdk.platforms.docker.host import DockerHost
+from tao_sdk.platforms.docker.gpu_queue import GpuQueue
 from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.docker.status import Census, Container, Outcome, ended, interpret
 from tao_sdk.platforms.observation import caused_by_cancel
@@ -25,62 +25,34 @@ from tao_sdk.platforms.observation import caused_by_cancel
 _MAX_EXACT_JOBS = 10
 
 
+@dataclass(frozen=True)
 class Observer:
     """Looks at the jobs of one daemon."""
 
-    def __init__(
-        self,
-        transport: DockerClient,
-        census: Callable[[str], Census],
-        identity: Identity,
-        host: DockerHost,
-        leases: DaemonLeases,
-        queue: GpuQueue,
-        evidence: EvidenceCollector,
-        files: OutcomeFiles[Outcome],
-    ) -> None:
-        self._transport = transport
-        self._census = census
-        self._identity = identity
-        self._host = host
-        self._leases = leases
-        self._queue = queue
-        self._evidence = evidence
-        self._files = files
+    transport: DockerClient
+    identity: Identity
+    leases: DaemonLeases
+    queue: GpuQueue
+    collector: EvidenceCollector
+    files: OutcomeFiles[Outcome]
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         """The state of each job; what is wrong with one of them affects no other."""
         # Kept containers are many: about one job the daemon is asked for that job's only.
-        census = self._census(jobs[0].job_id if len(jobs) == 1 else "")
+        census = self.transport.census(jobs[0].job_id if len(jobs) == 1 else "")
         turns: dict[str, Observation] = {}
         if any(job.job_id in census.queued for job in jobs):
             if len(jobs) == 1:
-                census = self._census("")  # whose GPUs are free depends on the jobs of everybody
+                census = self.transport.census()  # which GPUs are free depends on all jobs
             turns = self._look_at_line(census)
         exact = len(jobs) <= _MAX_EXACT_JOBS
         # Asked only when a job is not there, and then once.
-        daemon = cache(self._identity.ask)
+        daemon = cache(self.identity.ask)
         return {
             job.job_id: turns.get(job.job_id)
             or _or_unreachable(partial(self._look, job, census, daemon, exact=exact))
             for job in jobs
         }
-
-    def elsewhere(self, job: JobRef, daemon: Daemon) -> str:
-        """Why this daemon cannot be asked about a job that it does not know; "" if it can."""
-        if daemon.has(job.native):
-            return ""
-        here = self._transport.endpoint
-        if job.native["daemon"] == daemon.id:
-            return (
-                f"the Docker daemon at {here} has not the data that it had when the job was "
-                "submitted: is its data-root the same, and mounted? If it is, and only the volume "
-                f"by which we know it was removed, run `{daemon.how_to_recognise(job.native)}`"
-            )
-        return (
-            f"the job runs on another Docker daemon: set DOCKER_HOST={job.native['endpoint']} "
-            f"(this one is {here}; a daemon that lost its data-root counts as another)"
-        )
 
     def _look(
         self, job: JobRef, census: Census, daemon: Callable[[], Daemon], *, exact: bool
@@ -94,11 +66,10 @@ class Observer:
         seen = interpret(container, canceled=canceled, ended_at=ended_at)
         if seen is None:
             return self._without_container(job, daemon)
-        leases = census.leases_of(job.job_id)
         if container.ended:
-            due = bool(leases) or container.removed_when_kept
+            due = bool(census.leases_of(job.job_id)) or container.removed_when_kept
         else:
-            due = self._leases.lacks_something(container, leases)
+            due = self.leases.lacks_lock(container)
         return seen._replace(due=due or (container.started and queued))
 
     def _ended_at(self, job: JobRef, container: Container, *, exact: bool) -> str:
@@ -110,7 +81,7 @@ class Observer:
         if not job.cancel_requested and (listed or not exact):
             return listed.isoformat() if listed else ""
         try:
-            found = self._transport.api.inspect_container(container.id)
+            found = self.transport.api.inspect_container(container.id)
         except (DaemonError, BackendUnreachableError):
             if job.cancel_requested:
                 raise
@@ -118,7 +89,7 @@ class Observer:
         return container_time(found["State"]["FinishedAt"])
 
     def _without_container(self, job: JobRef, daemon: Callable[[], Daemon]) -> Observation:
-        kept = self._files.outcome(job.job_id)
+        kept = self.files.outcome(job.job_id)
         canceled = self._is_canceled(job, kept.ended_at if kept else "")
         if kept is not None:
             if kept.exit_code is None and not canceled:  # it never started
@@ -129,9 +100,11 @@ class Observer:
                 started_at=kept.started_at,
                 ended_at=kept.ended_at,
             )
-        away = self.elsewhere(job, daemon())
+        away = daemon().why_not(job.native, self.transport.endpoint)
         if away:
-            return MISSING if self._left(job) else Observation(None, unreachable=away)
+            # A record on this machine counts, whichever daemon is asked.
+            is_recorded = bool(self.collector.records_here(job))
+            return MISSING if is_recorded else Observation(None, unreachable=away)
         if canceled:
             return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
         if job.native.get("queued"):
@@ -141,32 +114,28 @@ class Observer:
     def _is_canceled(self, job: JobRef, ended_at: str) -> bool:
         """Whether a request to cancel ended it; the mark is of an earlier version."""
         asked = caused_by_cancel(job.cancel_requested_at, ended_at)
-        return asked or self._files.is_marked(job.job_id, CANCELED)
-
-    def _left(self, job: JobRef) -> bool:
-        """Whether the job left a record on this machine, which counts whichever daemon is asked."""
-        return bool(self._evidence.records_here(job))
+        return asked or self.files.is_marked(job.job_id, CANCELED)
 
     def _look_at_line(self, census: Census) -> dict[str, Observation]:
         seen = {}
-        line = self._queue.line(census, self._host.known_now())
-        for turn in line:
+        any_may_start = False
+        for turn in self.queue.line(census):
+            # An attending process starts those before its own job, too.
+            any_may_start = any_may_start or turn.may_start
             job_id = turn.waiting.job_id
             present = census.jobs.get(job_id)
             has_run = present is not None and present.started
-            if has_run or self._files.outcome(job_id) is not None:
+            if has_run or self.files.outcome(job_id) is not None:
                 continue
-            # An attending process starts those before its own job, too.
-            due = turn.refused or any(one.may_start for one in up_to(line, job_id))
             message = turn.reason or "its GPUs are free; about to start"
             if turn.refused:
                 message = "the daemon refused to start it; about to be tried once more"
-            seen[job_id] = Observation(JobState.PENDING, message, due=due)
+            seen[job_id] = Observation(JobState.PENDING, message, due=turn.refused or any_may_start)
         return seen
 
 
 def _or_unreachable(look: Callable[[], Observation]) -> Observation:
-    """What was seen; where the daemon does not answer about a job, its known state stays."""
+    """The observation, or that the daemon does not answer about this job."""
     try:
         return look()
     except DaemonError as error:

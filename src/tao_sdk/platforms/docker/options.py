@@ -63,7 +63,7 @@ def _check_ulimits(where: str, value: Any) -> tuple[tuple[str, int, int], ...]:
 
 
 class DockerOptions(NamedTuple):
-    """What a job on Docker can be given beyond what every platform has."""
+    """Keywords of jobs on Docker, beside those of every platform."""
 
     gpu_ids: Annotated[
         tuple[str, ...],

@@ -1,19 +1,19 @@
-"""Containers that never run: names that can be taken once, and windows onto the host's files.
+"""Containers that never run: names used as locks, and windows onto the host's files.
 
-A container's name is unique on a daemon, and making one is atomic. That is all a lock needs. They
-are made from an empty image of our own, so they cost milliseconds and depend on no other image.
+A container's name is unique on a daemon, and making one is atomic: all that a lock needs. These
+containers are made from an empty image of our own, cost milliseconds and need no other image.
 """
 
 from __future__ import annotations
 
-import base64
 import io
-import json
 import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from docker.utils import decode_json_header
 
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
@@ -22,8 +22,8 @@ REPOSITORY, TAG = "tao-sdk-placeholder", "1"
 _IMAGE = f"{REPOSITORY}:{TAG}"
 _EMPTY_TAR = bytes(10_240)
 WINDOW = "/window"
-"""Where such a container shows what it was made for."""
-# The daemon tells modes as Go has them: folder, link, device, pipe, socket, character device.
+"""Where a window shows a path of the host."""
+# The daemon writes modes as Go does: folder, link, device, pipe, socket, character device.
 _FOLDER = 1 << 31
 _NOT_REGULAR = _FOLDER | 1 << 27 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
@@ -66,8 +66,8 @@ def withdraw(transport: DockerClient, container: str) -> bool:
 def window(transport: DockerClient, source: str, image: str = "") -> Iterator[str]:
     """A container through which a folder, file or volume of the daemon's host can be read.
 
-    Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing but
-    the container is made, and that goes again.
+    Raises `DaemonError` when there is no such path. With an `image` that the host has, nothing is
+    made but the container, which is removed again.
     """
     kind = "bind" if source.startswith("/") else "volume"
     if kind == "volume":
@@ -92,27 +92,15 @@ def _demand_volume(transport: DockerClient, name: str) -> None:
         raise
 
 
-def exists(transport: DockerClient, path: str) -> bool:
-    """Is there such a path on the daemon's host?"""
-    try:
-        with window(transport, path):
-            return True
-    except DaemonError as error:
-        if "does not exist" in str(error):
-            return False
-        raise
-
-
 class PathStat(NamedTuple):
-    """What the daemon tells about a path in a container."""
+    """A path in a container, as the daemon describes it."""
 
     size: int
     mode: int
 
     @classmethod
-    def parse(cls, headers: Mapping[str, str]) -> PathStat:
-        told = json.loads(base64.b64decode(headers["X-Docker-Container-Path-Stat"]))
-        return cls(int(told["size"]), int(told["mode"]))
+    def parse(cls, described: Mapping[str, Any]) -> PathStat:
+        return cls(int(described["size"]), int(described["mode"]))
 
     @property
     def is_folder(self) -> bool:
@@ -126,16 +114,12 @@ class PathStat(NamedTuple):
 def stat(transport: DockerClient, container: str, path: str) -> PathStat | None:
     """What a path in a container is; None when there is none."""
     try:
-        return PathStat.parse(transport.api.head_archive(container, path).headers)
+        headers = transport.api.head_archive(container, path).headers
     except DaemonError as error:
         if error.missing:
             return None
         raise
-
-
-def has(transport: DockerClient, window_id: str, path: str) -> bool:
-    """Is there such a path below what a window shows?"""
-    return stat(transport, window_id, f"{WINDOW}/{path}") is not None
+    return PathStat.parse(decode_json_header(headers["X-Docker-Container-Path-Stat"]))
 
 
 def read_file(transport: DockerClient, source: str, path: str, limit: int) -> bytes | None:
@@ -154,8 +138,8 @@ def read_from_container(
 ) -> bytes | None:
     """A small file in a container, running or not; None when there is none."""
     try:
-        pieces, told = transport.api.get_archive(container, path)
-        found = PathStat(int(told["size"]), int(told["mode"]))
+        pieces, described = transport.api.get_archive(container, path)
+        found = PathStat.parse(described)
         if found.size > limit or not found.is_regular:
             return None
         with transport.reaching():

@@ -1,9 +1,9 @@
-"""Talking to a remote daemon through the system's OpenSSH.
+"""Connections to a remote daemon through the system's OpenSSH.
 
-Each connection is one `ssh host docker system dial-stdio`, whose input and output are one end of a
-socket pair; the other end is an ordinary socket for the HTTP client. Configuration, agents, jump
-hosts and host keys are OpenSSH's own affair, and no further package is needed. Connections share
-one authenticated session, which stays for a minute after its last use.
+Each connection is one `ssh host docker system dial-stdio`. Its input and output are one end of a
+socket pair; the other end is an ordinary socket for the HTTP client. OpenSSH reads the user's
+configuration, agents, jump hosts and host keys. Connections share one authenticated session, which
+stays for a minute after its last use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import urllib3.connection
 from tao_sdk.platforms.ssh_control import control_folder, control_path
 
 _KEEP_SESSION_SECONDS = 60
-# Less than a request may take: what ssh has to say is worth more than that nothing came.
+# Less than a request may take, because the error message of ssh is better than a timeout.
 _CONNECT_SECONDS = 15
 
 
@@ -48,7 +48,7 @@ def ssh_command(url: str, sessions: str) -> list[str]:
 
 
 class SshError(ConnectionError):
-    """ssh could not connect; its own last words."""
+    """The last line that ssh printed when it could not connect."""
 
 
 class SshConnection(urllib3.connection.HTTPConnection):
@@ -59,15 +59,15 @@ class SshConnection(urllib3.connection.HTTPConnection):
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._client = os.getpid()
-        # Not a pipe: it is read only after an error.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
+        # Not a pipe, which would have to be read all the time.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
 
     def connect(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             end = theirs.fileno()
             self._process = subprocess.Popen(
-                self._command, stdin=end, stdout=end, stderr=self._said.fileno()
+                self._command, stdin=end, stdout=end, stderr=self._stderr.fileno()
             )
         ours.settimeout(self.timeout)
         self.sock = ours
@@ -97,10 +97,10 @@ class SshConnection(urllib3.connection.HTTPConnection):
             yield
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            self._said.seek(0)
-            said = self._said.read().decode("utf-8", "replace").strip().splitlines()
-            if said:
-                raise SshError(said[-1]) from error
+            self._stderr.seek(0)
+            lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+            if lines:
+                raise SshError(lines[-1]) from error
             raise
 
 

@@ -1,4 +1,4 @@
-"""From the daemon's list of containers to what is true about jobs: pure."""
+"""The daemon's list of containers, and what it means for jobs: pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIVE_STATES = frozenset({"running", "restarting", "paused"})
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a container ended: what the daemon knew before it was removed."""
+    """How a container ended; kept when the container is removed."""
 
     exit_code: int | None
     started_at: str
@@ -74,7 +74,7 @@ class Container:
         return datetime.fromtimestamp(self.created, timezone.utc)
 
     def ended_at(self, now: datetime) -> datetime | None:
-        """When it ended. The list says it to the second for a minute; None afterwards."""
+        """When it ended. The list is exact to the second for a minute; None afterwards."""
         match = _SECONDS_AGO.search(self.status)
         if match is None:
             return None
@@ -118,8 +118,8 @@ class Census:
         return [lease for lease in self.leases if lease.job_id == job_id]
 
     def in_line(self) -> list[Container]:
-        """The jobs that wait for GPUs, first come first."""
-        # The daemon tells whole seconds; within one their submitters' clocks decide.
+        """The jobs that wait for GPUs, in order."""
+        # The daemon's times are whole seconds; within one, the submitters' clocks decide.
         return sorted(
             self.queued.values(),
             key=lambda one: (one.created, one.labels[config.LABEL_QUEUED], one.name),
@@ -127,7 +127,7 @@ class Census:
 
 
 def interpret(container: Container, *, canceled: bool, ended_at: str = "") -> Observation | None:
-    """What the list says about a job's container; None when it is being removed."""
+    """The observation of a job's container; None when the container is being removed."""
     began = container.created_at.isoformat()
     if container.state in _ALIVE:
         message = "created, not started yet" if container.state == "created" else ""
@@ -143,14 +143,14 @@ def interpret(container: Container, *, canceled: bool, ended_at: str = "") -> Ob
 def ended(
     code: int | None, *, canceled: bool, started_at: str = "", ended_at: str = ""
 ) -> Observation:
-    """A container that has run."""
+    """The observation of a container that has run."""
     if canceled:
         state, message = JobState.CANCELED, "cancelled"
     elif code == 0:
         state, message = JobState.COMPLETE, "completed"
     else:
-        told = "is not known" if code is None else str(code)
-        state, message = JobState.ERROR, f"ended with exit code {told}"
+        shown = "is not known" if code is None else str(code)
+        state, message = JobState.ERROR, f"ended with exit code {shown}"
     return Observation(
         state, message, code, started_at=started_at, ended_at=ended_at, cancel_aware=True
     )

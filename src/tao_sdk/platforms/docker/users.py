@@ -9,7 +9,7 @@ from typing import Any
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.docker.options import DockerOptions
 
-# A user that the image does not know has no home: one is made where everybody may write.
+# A user that the image does not know has no home: one is made where every user may write.
 HOME = "/tmp/tao-home"  # noqa: S108 - inside the container, which is not shared
 _CACHES = {
     "XDG_CACHE_HOME": ".cache",
@@ -23,7 +23,7 @@ _CACHES = {
 
 @dataclass(frozen=True)
 class Caller:
-    """Who submits: user, group, further groups."""
+    """The user that submits."""
 
     uid: int
     gid: int
@@ -33,7 +33,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class ContainerUser:
-    """What the container is told about its user."""
+    """The user settings of a container."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -49,15 +49,13 @@ def choose(
     results: bool,
     info: Mapping[str, Any],
 ) -> ContainerUser:
-    """The user of a container; `results` says that it writes to a folder of the host."""
-    explicit = options.container_user or ""
-    if explicit:
-        return ContainerUser(explicit, env=_home(explicit, ""))
-    wish = options.run_as_user
-    if wish is False:
+    """The user of a container; `results`: it writes to a folder of the host."""
+    if options.container_user:
+        return ContainerUser(options.container_user, env=_home(options.container_user, ""))
+    if options.run_as_user is False:
         return ContainerUser()
     remapped = remapping(info.get("SecurityOptions") or ())
-    if wish is None:
+    if options.run_as_user is None:
         if not results or caller.uid == 0 or remapped:
             # Root, or a daemon under which the container's root is the caller: files fit already.
             return ContainerUser()
@@ -77,7 +75,7 @@ def choose(
 
 
 def remapping(security_options: Sequence[str]) -> bool:
-    """Does the daemon itself map the users of its containers?"""
+    """Whether the daemon itself maps the users of its containers."""
     words = {part for option in security_options for part in option.split(",")}
     return bool(words & {"name=rootless", "name=userns"})
 

@@ -1,4 +1,4 @@
-"""Waiting for something to happen on the daemon, instead of asking it again and again."""
+"""The delay between polls: it ends early when the daemon reports an event."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.streams import StreamedAnswer
 
-# How a job ends, or lets go of the GPUs that another one waits for.
+# A job has ended, or the GPUs that another one waits for are free.
 _EVENTS = ["die", "destroy"]
 _FILTERS = {"type": ["container"], "label": [f"{config.LABEL}=true"], "event": _EVENTS}
-# Events are no promise: a look from time to time finds what they did not tell.
+# Events may be missed, so there is a poll from time to time.
 _RARELY_SECONDS = 5.0
-# The daemon tells of an end before its list of containers shows it: after an event we look again
-# and again for a while. This is also how seldom we look when many jobs end together.
+# The event of an end comes before the list of containers shows that end, so polls are frequent for
+# a while after an event. This is also the pause between polls when many jobs end together.
 _SETTLING_SECONDS, _SETTLING_PAUSE = 2.0, 0.1
 
 
 class EventBackoff(PollBackoff):
-    """Pauses that end when something happens to certain jobs, or to GPUs they may wait for.
+    """Pauses that end with an event of certain jobs, or of GPUs they may wait for.
 
-    Without a stream of events, ordinary ones.
+    Without a stream of events it just sleeps.
     """
 
     def __init__(self, transport: DockerClient, job_ids: Collection[str], longest: float) -> None:
@@ -57,7 +57,7 @@ class EventBackoff(PollBackoff):
             self._events, self._unread = None, b""
 
     def _listen(self, seconds: float) -> bool:
-        """Does something of concern happen within so many seconds?"""
+        """Whether an event of concern comes within so many seconds."""
         deadline = time.monotonic() + seconds
         if self._events is None:
             answer = self._transport.api.open_events(json.dumps(_FILTERS))

@@ -181,8 +181,8 @@ class GpuLeases:
         if used:
             free = _fits(used, fraction) and _try_lock(descriptor, fcntl.LOCK_SH)
         else:
-            # An exclusive lock shows that no other process holds any; a shared one lets the jobs
-            # in that this one may start.
+            # An exclusive lock shows that no other process holds any; with a shared one, jobs that
+            # this job starts can join.
             free = _try_lock(descriptor) and _try_lock(descriptor, fcntl.LOCK_SH)
         if free:
             return descriptor
@@ -259,7 +259,7 @@ def lock(descriptor: int) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Does a process of this machine, in whatever pid namespace, hold that file?"""
+    """Whether a process of this machine, in any pid namespace, holds that file."""
     return not _is_unlocked(path, os.O_RDONLY)
 
 
@@ -283,7 +283,7 @@ def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
 
 
 def _live_files(folder: Path, *, tidy: bool = True) -> Iterator[tuple[str, list[str]]]:
-    """Names and lines of the files whose owners live, by name; `tidy` removes those of the dead."""
+    """Names and lines of the files whose owners are alive, by name; `tidy` removes the others."""
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -294,13 +294,13 @@ def _live_files(folder: Path, *, tidy: bool = True) -> Iterator[tuple[str, list[
             yield path.name, lines
         if lines is not None or not tidy:
             continue
-        # What cannot be removed (another user's, a folder) just does not count.
+        # A folder, or another user's file, cannot be removed; it does not count all the same.
         with contextlib.suppress(PermissionError, IsADirectoryError):
             path.unlink(missing_ok=True)
 
 
 def _read_if_held(path: Path) -> list[str] | None:
-    """The lines of a file that a live process holds; None for anything else that lies there."""
+    """The lines of a file that a live process holds; None for anything else."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -318,7 +318,7 @@ def _fits(used: float, fraction: float) -> bool:
 
 
 def _parse_fraction(text: str) -> float:
-    """A whole GPU for what no version of ours wrote."""
+    """The fraction that a lease file names; a whole GPU where it is no number."""
     try:
         return min(max(float(text), 0.0), 1.0)
     except ValueError:
