@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from tao_sdk.platforms.local.orders import Orders
 from tao_sdk.platforms.local.supervisor import listen_for_signals, supervise
+from tao_sdk.process_identity import ProcessIdentity, this_host
 
 _CONTROL = 0
 
@@ -33,6 +34,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # Supervisors are not waited for, and leave no zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    this_host()  # cached for all supervisors
     # Untouched pages stay shared: 0.35 MB less for each supervisor.
     gc.freeze()
     called = True
@@ -53,12 +55,13 @@ def _run_apart(report: int) -> NoReturn:
     try:
         os.setsid()
         wake = listen_for_signals()
+        identity = str(ProcessIdentity.current())
         channel = _next_channel()
         if channel is not None:
             with contextlib.suppress(BrokenPipeError):  # the spawner was killed
                 os.write(report, b".")
             os.close(report)
-            _serve(channel, wake)
+            _serve(channel, identity, wake)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())  # the traceback goes to supervisor.log
@@ -79,7 +82,7 @@ def _next_channel() -> socket.socket | None:
     return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
-def _serve(channel: socket.socket, wake: int) -> None:
+def _serve(channel: socket.socket, identity: str, wake: int) -> None:
     """Read the orders of one job and carry them out."""
 
     def answer(reply: dict[str, Any]) -> None:
@@ -99,7 +102,7 @@ def _serve(channel: socket.socket, wake: int) -> None:
     except OSError as error:  # a full disk, or the job was settled as never submitted
         answer({"rejected": f"the supervisor did not start: {error}"})
         return
-    supervise(orders, wake, answer)
+    supervise(orders, identity, wake, answer)
 
 
 def _log_errors(path: Path) -> None:

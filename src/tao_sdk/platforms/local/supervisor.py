@@ -25,7 +25,6 @@ from tao_sdk.platforms.local.job_files import write_private
 from tao_sdk.platforms.local.orders import Orders
 from tao_sdk.platforms.local.process_groups import LEFTOVER_SECONDS, end_all
 from tao_sdk.platforms.local.rank_process import Gate, Rank, start
-from tao_sdk.process_identity import ProcessIdentity
 from tao_sdk.result_record import record_name
 
 _QUEUE_SECONDS = 0.2
@@ -40,7 +39,7 @@ class Supervisor:
     _lease_folder: leases.GpuLeases
     """Set by `prepare_leases` for jobs that lease anything."""
 
-    def __init__(self, orders: Orders, wake: int) -> None:
+    def __init__(self, orders: Orders, identity: str, wake: int) -> None:
         self._orders = orders
         self._gpus_wanted = orders.gpus_per_node * orders.nodes
         self._folder = orders.job_folder
@@ -51,7 +50,7 @@ class Supervisor:
         self._cancel_asked = False
         self._canceled = False
         self._state: dict[str, Any] = {
-            "supervisor": str(ProcessIdentity.current()),
+            "supervisor": identity,
             "nodes": orders.nodes,
         }
         self._wake = wake
@@ -332,9 +331,11 @@ def listen_for_signals() -> int:
     return wake
 
 
-def supervise(orders: Orders, wake: int, answer: Callable[[dict[str, Any]], None]) -> None:
+def supervise(
+    orders: Orders, identity: str, wake: int, answer: Callable[[dict[str, Any]], None]
+) -> None:
     """Claim the job, send the client its one answer, and carry the job to its end."""
-    supervisor = Supervisor(orders, wake)
+    supervisor = Supervisor(orders, identity, wake)
     if not supervisor.claim():
         answer({"rejected": "another supervisor has this job"})
         return
