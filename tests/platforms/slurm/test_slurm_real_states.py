@@ -270,6 +270,21 @@ def test_without_accounting_the_controller_tells(
         assert failed.wait(timeout=LONG).message == "Failed with exit code 7 (Slurm: FAILED)"
 
 
+def test_why_a_job_will_never_start(sdk: SlurmSDK, lab: SlurmPlatformLab) -> None:
+    first = running(sdk, UNTIL_STOPPED)
+    second = start(sdk, "true", dependency=f"afterok:{slurm_id(lab, first)}")
+    eventually(lambda: "(Dependency)" in sdk.get_job_status(second.id).message)
+    assert sdk.get_failure_analysis(second.id) is None
+    assert first.cancel()
+    eventually(lambda: "never" in sdk.get_job_status(second.id).message, LONG)
+    analysis = sdk.get_failure_analysis(second.id)
+    assert analysis is not None
+    assert analysis["err_class"] == "ERR_PROGRAM"
+    assert "DependencyNeverSatisfied" in analysis["cause"]
+    assert not analysis["retriable"]
+    assert second.cancel()
+
+
 @pytest.mark.seed("002.13")
 def test_when_everybody_has_forgotten_it_the_job_itself_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -194,8 +194,8 @@ CAUSES = (
         id="scheduler-refused",
         err_class=ErrClass.PROGRAM,
         cause="the scheduler refused the job: {what}",
-        suggestion="correct account, partition, QOS or time limit; sinfo and sacctmgr show what "
-        "you may use",
+        suggestion="correct account, partition, QOS, time limit or constraints; sinfo and sacctmgr "
+        "show what you may use",
         log=(
             r"^s(?:batch|run): error: "
             r"(?:Batch job submission failed: |Unable to allocate resources: )?"
@@ -205,6 +205,8 @@ CAUSES = (
         reason=(
             r"(?P<what>(?:Invalid (?:account|partition|qos|generic resource)|invalid partition "
             r"specified)[^\n]{0,120})",
+            r"^(?P<what>[^\n]{0,120}\((?:PartitionTimeLimit|PartitionNodeLimit|PartitionConfig|"
+            r"BadConstraints|DependencyNeverSatisfied)\))",
         ),
         specificity=72,
         sample="sbatch: error: Batch job submission failed: Invalid account or account/partition "

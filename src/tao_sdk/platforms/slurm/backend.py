@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import PlatformError
+from tao_sdk.failures import Evidence
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import (
     Attempt,
@@ -213,6 +214,10 @@ class SlurmBackend(Backend):
                 self._exits[job.job_id] = section.words
         labelled = node_count(job) > 1
         return logs.chunk_of(mounted(sections), known, labelled=labelled, flush=flush)
+
+    def stuck(self, job: JobRef) -> Evidence | None:
+        verdict = observing.verdict_of(job, observing.ask_one(self.transport, job))
+        return Evidence(reason=verdict.message, never_started=True) if verdict.stuck else None
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
         return gather_evidence(self.transport, jobs)

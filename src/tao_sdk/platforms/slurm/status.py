@@ -70,6 +70,15 @@ _REASONS = {
     "JobLaunchFailure": "its launch failed; it was requeued",
 }
 
+# Of these, the ones that waiting does not cure.
+_NEVER_STARTS = {
+    "DependencyNeverSatisfied",
+    "PartitionTimeLimit",
+    "PartitionNodeLimit",
+    "PartitionConfig",
+    "BadConstraints",
+}
+
 # Requeued, and not to start by itself.
 _HELD = {
     "REQUEUE_HOLD": "requeued and held: scontrol release it",
@@ -113,6 +122,8 @@ class Verdict(NamedTuple):
     at_limit: bool = False
     reason: str = ""
     """For the explanation, beside log and exit code."""
+    stuck: bool = False
+    """It waits, and will never start."""
 
     @property
     def fault(self) -> str:
@@ -160,15 +171,21 @@ def _in_queue(row: QueueRow) -> Verdict:
     # A state that we do not know: with nodes of its own it is likely to run.
     state = _MAPPED.get(row.state, JobState.RUNNING if row.nodes else JobState.PENDING)
     message = ""
+    stuck = False
     if state is JobState.PENDING:
         message = _why_waiting(row)
+        stuck = _reason_word(row) in _NEVER_STARTS
     elif state is JobState.RUNNING:
         what = "running" if row.state in _MAPPED else row.state
         what = "ending" if row.state == "COMPLETING" else what
         message = f"{what} on {row.nodes}" if row.nodes else what
     elif state is JobState.PAUSED:
         message = f"{row.state.lower()} on {row.nodes}"
-    return Verdict(state, message, native=row.state, nodes=row.nodes, slurm_id=row.id)
+    return Verdict(state, message, native=row.state, nodes=row.nodes, slurm_id=row.id, stuck=stuck)
+
+
+def _reason_word(row: QueueRow) -> str:
+    return row.reason.strip("()").split(",")[0]
 
 
 def _why_waiting(row: QueueRow) -> str:
@@ -178,7 +195,7 @@ def _why_waiting(row: QueueRow) -> str:
         return f"{_HELD[row.state]} ({row.state})"
     if row.state not in _MAPPED:
         return f"in Slurm's state {row.state} ({row.reason})"
-    reason = row.reason.strip("()").split(",")[0]
+    reason = _reason_word(row)
     if reason == "None":
         return f"Queued as Slurm job {row.id}"
     known = _REASONS.get(reason)
