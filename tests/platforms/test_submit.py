@@ -283,6 +283,23 @@ def test_a_store_that_fails_on_the_way_releases_the_rows(
     assert sdk.store.unsettled_submissions("local") == []
 
 
+def test_rows_that_could_not_be_released_are_settled_later(
+    sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full for as long as the call lasts: the jobs run, and their rows say nothing."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(sdk.store, "confirm_submission", fails)
+        full.setattr(sdk.store, "release_submissions", fails)
+        full.setattr(sdk.store, "release_submission", fails)
+        jobs = sdk.create_jobs(new(2))
+    assert len(stranded(sdk.store)) == 2
+    assert {end.status for end in sdk.wait_all([job.id for job in jobs]).values()} == {"Complete"}
+
+
 def test_a_plan_submitted_twice_leaves_the_first_submission_alone(sdk: LocalSDK) -> None:
     plan = sdk.plan(**new(1)[0])
     sdk.store.begin_submissions([sdk._submitter._new_job(plan)])

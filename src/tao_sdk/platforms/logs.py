@@ -279,8 +279,13 @@ class _Follower:
             threading.Thread(target=self._run, args=(number, rest), name="tao-log", daemon=True)
             for number, rest in enumerate(unread)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:  # a limit of threads: those that run must not go on unseen
+            self._threads = [thread for thread in self._threads if thread.ident is not None]
+            self.close()
+            raise
 
     def next(self, seconds: float) -> _Arrived | str | None:
         """What arrives within so many seconds; None when nothing does, or it is closed."""

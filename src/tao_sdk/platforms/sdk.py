@@ -488,7 +488,10 @@ class PlatformSDK(ABC):
         """Whether a followed job has ended, or is no longer in the store; polled when due."""
         if not backoff.is_due():
             return False
-        status = self.get_job_status(job_id)
+        try:
+            status = self.get_job_status(job_id)
+        finally:
+            backoff.close()  # no other poll of this thread accepts an older answer
         return status.terminal or status.status == JobState.UNKNOWN.value
 
     def _is_mine(self, row: Row | None) -> bool:

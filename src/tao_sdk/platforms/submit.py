@@ -82,6 +82,8 @@ class Submitter:
     def __init__(self, store: JobStore, backend: Backend) -> None:
         self._store = store
         self._backend = backend
+        self._unreleased: set[str] = set()
+        """Jobs whose rows could not be released (a full disk): tried again before settling."""
 
     def submit(self, plan: Plan) -> Row | None:
         """Submit one plan. Its row; None if others have removed it meanwhile."""
@@ -101,7 +103,8 @@ class Submitter:
             self._start_together(batch, plans)
             self._start_singly(batch)
             # Rows that could not be written (a full disk): others settle them.
-            self._release(batch.job_ids)
+            with contextlib.suppress(TaoError):  # tried again before settling
+                self._release(batch.job_ids)
 
     def _start_together(self, batch: _Batch, plans: Sequence[Plan]) -> None:
         """Start what the platform can start at once, and leave the others waiting."""
@@ -208,7 +211,11 @@ class Submitter:
 
     def _release(self, job_ids: Sequence[str]) -> list[str]:
         """Let others settle what we did not; the jobs concerned."""
-        return self._store.release_submissions(job_ids, str(ProcessIdentity.current()))
+        self._unreleased.update(job_ids)
+        due = list(self._unreleased)
+        released = self._store.release_submissions(due, str(ProcessIdentity.current()))
+        self._unreleased.difference_update(due)
+        return [job_id for job_id in released if job_id in job_ids]
 
     def reconcile(self) -> list[str]:
         """Settle what killed processes left half submitted. Returns the ids settled."""
@@ -216,6 +223,8 @@ class Submitter:
         mine: list[Row] = []
         settled: Mapping[str, Submission | None] = {}
         try:
+            if self._unreleased:
+                self._release(())
             for row in self._store.unsettled_submissions(self._backend.platform):
                 if owner_is_gone(row):
                     mine.append(row)  # first: an interrupt must not lose one that was taken over

@@ -26,6 +26,7 @@ from tao_sdk.platforms.docker import DockerSDK
 from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.client import DaemonError
 from tao_sdk.platforms.docker.identity import Daemon, Identity
+from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.status import Container
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu
@@ -223,22 +224,22 @@ class TestWhatAdvanceFinishes:
             lab.engine.docker("wait", f"tao-job-{job.id}")
         full, hanging, sound = jobs
         backend = backend_of(sdk)
-        keep, copy = OutcomeFiles.keep, backend._logs.copy
+        keep, copy = OutcomeFiles.keep, ContainerLog.copy
 
         def keep_unless_full(self: OutcomeFiles[Any], job_id: str, *what: Any) -> None:
             if job_id == full.id:
                 raise OSError(errno.ENOSPC, "No space left on device")
             keep(self, job_id, *what)
 
-        def copy_unless_hanging(container: str) -> Iterator[bytes]:
-            if container == reference(sdk, hanging).native["id"]:
+        def copy_unless_hanging(self: ContainerLog) -> Iterator[bytes]:
+            if self._container == reference(sdk, hanging).native["id"]:
                 raise BackendUnreachableError("nothing came of the log for 900 s")
-            return copy(container)
+            return copy(self)
 
         refs = [reference(sdk, job) for job in jobs]
         with monkeypatch.context() as patched:
             patched.setattr(OutcomeFiles, "keep", keep_unless_full)
-            patched.setattr(backend._logs, "copy", copy_unless_hanging)
+            patched.setattr(ContainerLog, "copy", copy_unless_hanging)
             assert backend.advance(refs) == [sound.id]
         assert sorted(backend.advance(refs)) == sorted(job.id for job in jobs)
         assert all(sdk.get_job_logs(job.id) == "said\n" for job in jobs)

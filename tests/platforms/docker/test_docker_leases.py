@@ -20,7 +20,9 @@ from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRej
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.docker import gpu_leases, lease_holder
+from tao_sdk.platforms.docker.backend import DockerBackend
 from tao_sdk.platforms.docker.containers import Launcher
+from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.status import Container
 from tao_sdk.platforms.gpus.leases import GpuLeases, release
 
@@ -88,6 +90,31 @@ class TestPrune:
         given = [sdk.get_job_logs(job.id).strip() for job in (first, second)]
         assert given == lab.gpus.split(",")
         assert leases_on_the_daemon(lab) == [], "the labels of the containers suffice"
+
+    def test_a_client_with_an_old_list_gives_up(
+        self, lab: DockerLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It listed the containers and was suspended, while another job began and a prune came."""
+        first_sdk = lab.sdk()
+        assert first_sdk.backend
+        monkeypatch.setenv("TAO_GPU_LEASE_DIR", str(tmp_path / "elsewhere"))
+        sdk = lab.sdk()
+        assert isinstance(sdk.backend, DockerBackend)
+        old_list = sdk.backend.transport.census()
+        first = first_sdk.create_job(**gpu_job(lab, "sleep 600", gpu_count=2))
+        prune_leases(lab)
+        take = DaemonLeases.take
+
+        def take_by_the_old_list(
+            self: DaemonLeases, job_id: str, gpus: Any, count: int, *_: Any, **__: Any
+        ) -> Any:
+            return take(self, job_id, gpus, count, old_list)
+
+        monkeypatch.setattr(DaemonLeases, "take", take_by_the_old_list)
+        with pytest.raises(SubmissionRejectedError):
+            sdk.create_job(**gpu_job(lab, "echo started >> /starts/it"))
+        assert not (lab.starts / "it").exists()
+        assert first.refresh().status == "Running"
 
     def test_an_end_gives_the_gpus_back(self, lab: DockerLab) -> None:
         sdk = lab.sdk()

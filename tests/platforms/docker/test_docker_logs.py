@@ -171,10 +171,11 @@ def test_nothing_is_left_open_by_a_follower(lab: DockerLab) -> None:
         "stream.close()\n"
         "assert list(stream) == []\n"
         "found['closed'] = left()\n"
-        "other = sdk.stream_logs(job.id, cursor=stream.cursor)\n"
-        "assert next(other) == 'also up'\n"
-        "del other\n"
-        "found['follower dropped'] = left()\n"
+        "for _ in range(6):\n"
+        "    other = sdk.stream_logs(job.id, cursor=stream.cursor)\n"
+        "    assert next(other) == 'also up'\n"
+        "    del other\n"
+        "found['followers dropped'] = left()\n"
         "stream = sdk.stream_logs(job.id)\n"
         "next(stream)\n"
         "sdk.close()\n"
@@ -190,5 +191,7 @@ def test_nothing_is_left_open_by_a_follower(lab: DockerLab) -> None:
     sockets, threads = found["before"]
     assert sockets, "the connection on which the job was made is kept for the next request"
     assert found["following"] == [sockets + 1, threads + 2]
-    assert found["closed"] == found["follower dropped"] == [sockets, threads]
+    assert found["closed"] == [sockets, threads]
+    # A finished read may leave its connection for the next request, beside the one of before.
+    assert found["followers dropped"] in ([sockets, threads], [sockets + 1, threads])
     assert found["SDK closed"] == found["SDK dropped"] == [0, threads]

@@ -177,6 +177,7 @@ print(sdk.get_job_logs(job.id))
         secret = "canary-of-the-spawner"  # noqa: S105 - not one
         job = sdk.create_job(command="sleep 600", gpu_count=0, env_vars={"TOKEN": secret})
         process = pid_of(sdk)
+        eventually(lambda: job.refresh().status == "Running")  # its files are written
         for pid in (process, *children_of(process)):
             assert secret.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
             assert secret.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
@@ -371,6 +372,20 @@ class TestTheNextSupervisor:
         assert channel_of(sdk) is called
         assert run(sdk).wait(timeout=LONG).status == "Complete"
         assert called.fileno() == -1
+
+    def test_one_that_was_killed_meanwhile_costs_no_job(self, sdk: LocalSDK) -> None:
+        sdk.backend.prepare()
+        process = pid_of(sdk)
+
+        def called() -> list[int]:
+            """It lets go of the client's control socket when it has its channel."""
+            return [pid for pid in children_of(process) if open_files_of(pid)[0] == os.devnull]
+
+        [pid] = eventually(called)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: spawner._has_ended(channel_of(sdk)))
+        assert run(sdk).wait(timeout=LONG).status == "Complete"
+        assert pid_of(sdk) == process
 
     def test_a_client_that_changed_calls_another(self, sdk: LocalSDK) -> None:
         sdk.backend.prepare()

@@ -209,7 +209,8 @@ class TestTruth:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("sleep 600"))
         assert sdk.delete_job_artifacts(job.id) is False
-        job.cancel()
+        assert job.cancel()
+        lab.wait_until_finished(job)
         assert sdk.delete_job_artifacts(job.id) is True
         if isinstance(sdk.backend, Browses):
             assert not sdk.check_path(job.results_dir)

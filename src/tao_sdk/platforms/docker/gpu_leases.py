@@ -5,8 +5,9 @@ exists, placeholder containers `tao-gpu-<GPU>` hold the GPUs: such a name can be
 placeholder without its job's container counts for a minute: the process that made it is about to
 create the container, or has died. Placeholders stay while the job runs, so that a process whose
 list of containers is older than the job's container finds the names taken; once the job has ended,
-any process may remove them. A job starts only if its placeholders were still there when its
-container had been made, because `docker container prune` removes them.
+any process may remove them. `docker container prune` removes them, too. So a job starts only if
+its placeholders were still there when its container had been made, and if no other living job's
+container names its GPUs.
 
 If the daemon is on this machine, the leases of the local platform are taken as well: local jobs
 know only those. They are file locks, which need a process: lease_holder.py is one that lives as
@@ -71,10 +72,18 @@ class DaemonLeases:
         self._lock_refused: set[str] = set()
 
     def take(
-        self, job_id: str, gpus: Sequence[Gpu], count: int, census: Census | None = None
+        self,
+        job_id: str,
+        gpus: Sequence[Gpu],
+        count: int,
+        census: Census | None = None,
+        patience: float = _PATIENCE_SECONDS,
     ) -> Lease | Busy:
-        """Lease `count` of these GPUs, all or none. `census` is fresh, if it is given."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        """Lease `count` of these GPUs, all or none. `census` is fresh, if it is given.
+
+        `patience` is how long to try while other processes may be about to give up.
+        """
+        deadline = time.monotonic() + patience
         while True:
             census = census or self._transport.census()
             holders = self._holders(census, gpus, tidy=True)
@@ -105,10 +114,15 @@ class DaemonLeases:
     def still_held(self, lease: Lease) -> bool:
         """Whether no placeholder was pruned, or removed as abandoned because we were too slow.
 
-        Asked when the job's container exists: from then on its labels hold the GPUs.
+        Asked when the job's container exists: from then on its labels hold the GPUs. So of two jobs
+        that took the same GPU, one after a prune and with an old list, at least one sees the other.
         """
-        present = {held.id for held in self._transport.census(lease.job_id).leases}
-        return present.issuperset(lease.placeholders)
+        census = self._transport.census()
+        present = {held.id for held in census.leases_of(lease.job_id)}
+        others = [job for job in census.jobs.values() if job.job_id != lease.job_id]
+        alive = [job for job in others if job.state == "created" or job.state in LIVE_STATES]
+        shared = any(_held_by(job, lease.gpus) for job in alive)
+        return present.issuperset(lease.placeholders) and not shared
 
     def look(self, census: Census, gpus: Sequence[Gpu]) -> dict[str, str]:
         """Which of these GPUs are held, by key: the job's id, or "" for a local job.

@@ -21,7 +21,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tao_sdk.errors import CapacityError, SubmissionRejectedError, ValidationError
+from tao_sdk.errors import (
+    BackendUnreachableError,
+    CapacityError,
+    SubmissionRejectedError,
+    ValidationError,
+)
 from tao_sdk.platforms.common.gpu_choice import GpuRequest, choose_gpus
 from tao_sdk.platforms.docker import config
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
@@ -42,6 +47,8 @@ from tao_sdk.platforms.docker.status import Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
 
 _log = logging.getLogger("tao_sdk.docker")
+# Short: the job keeps its place, and others in the line want other GPUs.
+_PATIENCE_SECONDS = 0.5
 _MAX_COMMAND_BYTES = 64 * 1024 * 1024
 _LABEL_REQUEST = "tao-sdk-gpu-wish"
 _LABEL_HOST_GPUS = "tao-sdk-host-gpus"
@@ -144,6 +151,9 @@ class GpuQueue:
                     continue  # another process may see other GPUs
                 except DaemonError as error:
                     _log.warning("%s: %s refused: %s", turn.waiting.name, error.call, error)
+                except BackendUnreachableError as error:
+                    # The start of one job may hang at its mounts; the others want other GPUs.
+                    _log.warning("%s: %s", turn.waiting.name, error)
             if not started:
                 blocked |= turn.keys
         return refused
@@ -193,7 +203,7 @@ class GpuQueue:
             return present.started
         wanted = _request_of(waiting)
         _, usable, count = _candidates(waiting, self.host.gpus_for(waiting.image, wanted))
-        lease = self.leases.take(waiting.job_id, usable, count)
+        lease = self.leases.take(waiting.job_id, usable, count, patience=_PATIENCE_SECONDS)
         if isinstance(lease, Busy):
             return False
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import socket
 import subprocess
 import sys
@@ -40,6 +41,9 @@ class Spawner:
         """
         with self._lock:
             self._current()
+            if self._called is not None and _has_ended(self._called):
+                self._called.close()
+                self._called = None
             if self._called is None:
                 self._called = self._call()
 
@@ -98,6 +102,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.inherited = _inherited_attributes()
+        self._client = os.getpid()
         self._control, theirs = socket.socketpair()
         package_parent = str(Path(tao_sdk.__file__).parent.parent)
         try:
@@ -131,8 +136,11 @@ class _Process:
         self._control.close()
         if self._process.stderr is not None:
             self._process.stderr.close()
+        if os.getpid() != self._client:
+            self._process.returncode = 0  # the parent's child: not ours to wait for, or to kill
+            return
         try:
-            self._process.wait(_PATIENCE_SECONDS)  # no wait in a forked child: it is not its child
+            self._process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:  # stopped, for example; killing it loses nothing
             self._process.kill()
             self._process.wait()
@@ -153,6 +161,15 @@ def _inherited_attributes() -> tuple[object, ...]:
 
 
 _LIMITS = [value for name, value in vars(resource).items() if name.startswith("RLIMIT_")]
+
+
+def _has_ended(channel: socket.socket) -> bool:
+    """Whether the supervisor at this channel was killed: without orders it sends nothing, so only
+    the end can be read.
+    """
+    poll = select.poll()  # not select, which knows no descriptors above 1,023
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _send(channel: socket.socket, orders: bytes) -> None:
