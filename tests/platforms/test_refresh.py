@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -134,6 +135,22 @@ def poll(store: JobStore, backend: DictatedBackend, *, attend: bool) -> dict[str
     refreshed = Refresher(store, backend).refresh(store.jobs_by_id([JOB]), attend=attend)
     assert refreshed == store.jobs_by_id([JOB]), "what is returned is what was written"
     return refreshed[JOB]
+
+
+def test_why_a_job_never_starts_shows_no_secret(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NGC_KEY", "canary-of-a-registry")
+
+    class Stuck(DictatedBackend):
+        def stuck(self, job: JobRef) -> Evidence | None:
+            del job
+            reason = "ErrImagePull: login with canary-of-a-registry failed"
+            return Evidence(reason=reason, never_started=True)
+
+    analysis = Refresher(store, Stuck()).why_stuck(store.jobs_by_id([JOB])[JOB])
+    assert analysis is not None
+    assert "canary" not in json.dumps(analysis)
 
 
 class TestLooking:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tao_sdk.models import Job, JobState, JobStatus
+from tao_sdk.platforms.backend import Backend
+from tao_sdk.platforms.capabilities import ListsResults
 from tao_sdk.platforms.observation import describe
+from tao_sdk.platforms.staged_data import storage_for
+from tao_sdk.platforms.submit import job_ref
 
 Row = Mapping[str, Any]
 _NAMED_JOBS = 3
@@ -55,3 +59,18 @@ def still_open(statuses: Mapping[str, JobStatus], seconds: float) -> str:
         f"{len(waiting):,} of {len(statuses):,} jobs had not ended after {seconds:.3g} s, "
         f"and go on: {named}{more}"
     )
+
+
+def checkpoints_of(row: Row, backend: Callable[[], Backend] | None) -> list[str]:
+    """The checkpoints of a job, oldest first; the backend, if there is one, is asked last."""
+    from tao_sdk.checkpoints import iter_local_checkpoint_candidates, remote_checkpoints
+
+    if storage := storage_for(row["results_dir"]):
+        return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
+    if row["local_results_dir"]:
+        found = iter_local_checkpoint_candidates(row["local_results_dir"])
+        return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
+    platform = backend() if backend is not None else None
+    if isinstance(platform, ListsResults):
+        return remote_checkpoints(row["results_dir"], platform.result_files(job_ref(row)))
+    return []

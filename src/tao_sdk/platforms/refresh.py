@@ -19,7 +19,7 @@ from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
 from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation, RetryLimits
 from tao_sdk.platforms.bucket_results import records_in_bucket
-from tao_sdk.platforms.capabilities import Advances, Resubmits
+from tao_sdk.platforms.capabilities import Advances, ExplainsPending, Resubmits
 from tao_sdk.platforms.observation import (
     update_for_missing,
     update_for_unreachable,
@@ -91,6 +91,21 @@ class Refresher:
             if time.monotonic() >= deadline:
                 return
             time.sleep(_BUSY_SECONDS)
+
+    def why_stuck(self, row: Row) -> dict[str, Any] | None:
+        """Why a pending job will never start; None while it may, or if that cannot be asked."""
+        if not isinstance(self._backend, ExplainsPending):
+            return None
+        from tao_sdk.failures import explain
+        from tao_sdk.platforms.evidence import RawEvidence, redacted
+
+        try:
+            evidence = self._backend.stuck(job_ref(row))
+        except BackendUnreachableError:
+            return None  # the job's state says so
+        if evidence is None:
+            return None
+        return explain(redacted(RawEvidence(evidence), settings.known_secrets()))
 
     # ---------------------------------------------------------------- looking
 

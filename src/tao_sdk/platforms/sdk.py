@@ -31,9 +31,7 @@ from tao_sdk.platforms.capabilities import (
     Browses,
     Closes,
     Deletes,
-    ExplainsPending,
     ListsReplicas,
-    ListsResults,
     PollBackoff,
     backoff_of,
 )
@@ -350,7 +348,7 @@ class PlatformSDK(ABC):
             return decode(row, "failure")
         if row["phase"] != "submitted" or row["status"] != JobState.PENDING.value:
             return None
-        return self._why_stuck(row)
+        return self._refresher.why_stuck(row)
 
     def get_job_results_dir(self, job_id: str) -> str:
         """Where the job's results are or will be; "" when unknown."""
@@ -359,20 +357,12 @@ class PlatformSDK(ABC):
 
     def get_checkpoints(self, job_id: str) -> list[str]:
         """Paths or URIs of the checkpoints that the job has written so far, oldest first."""
-        from tao_sdk.checkpoints import iter_local_checkpoint_candidates, remote_checkpoints
+        from tao_sdk.platforms.handles import checkpoints_of
 
         row = self.store.get_job(job_id)
         if row is None:
             return []
-        if storage := storage_for(row["results_dir"]):
-            return remote_checkpoints(row["results_dir"], storage.list_files(row["results_dir"]))
-        if not row["local_results_dir"]:
-            if not isinstance(self.backend, ListsResults) or not self._is_mine(row):
-                return []
-            files = self.backend.result_files(job_ref(row))
-            return remote_checkpoints(row["results_dir"], files)
-        found = iter_local_checkpoint_candidates(row["local_results_dir"])
-        return [c.path for c in sorted(found, key=lambda c: (c.mtime, c.path))]
+        return checkpoints_of(row, (lambda: self.backend) if self._is_mine(row) else None)
 
     def get_job_replicas(self, job_id: str) -> list[dict[str, Any]]:
         """The processes, pods or containers of a job."""
@@ -465,18 +455,6 @@ class PlatformSDK(ABC):
         if isinstance(self.backend, Browses):
             return self.backend
         raise UnsupportedError(f"paths on {self.platform} cannot be looked at from here")
-
-    def _why_stuck(self, row: Row) -> dict[str, Any] | None:
-        """Why a pending job will never start; None while it may."""
-        if not isinstance(self.backend, ExplainsPending):
-            return None
-        from tao_sdk.failures import explain
-
-        try:
-            evidence = self.backend.stuck(job_ref(row))
-        except BackendUnreachableError:
-            return None  # the job's state says so
-        return None if evidence is None else explain(evidence)
 
     def _reconcile_once(self) -> None:
         if self._reconciled:

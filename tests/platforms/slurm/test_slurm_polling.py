@@ -12,6 +12,7 @@ import pytest
 from slurm_jobs import start
 from slurm_lab import SlurmPlatformLab
 
+from lab.paced import FakeClock
 from tao_sdk.models import JobState
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
@@ -28,19 +29,6 @@ from tao_sdk.platforms.slurm.polling import (
     pause_after,
 )
 from tao_sdk.watcher import Watcher
-
-
-class FakeClock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Waiter:
