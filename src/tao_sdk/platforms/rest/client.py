@@ -30,7 +30,8 @@ from tao_sdk.platforms.rest.response import BUSY, Response
 Query = Mapping[str, str | int | Sequence[str]]
 _Answer = TypeVar("_Answer")
 
-_MAX_CONNECTIONS = 32
+# urllib3 warns in the log about each further one.
+_MAX_CONNECTIONS = 256
 # Load balancers drop connections after some idle minutes, often without telling either side.
 _MAX_IDLE_SECONDS = 60.0
 _PIECE_BYTES = 65536
