@@ -14,7 +14,7 @@ from tao_sdk.errors import PlatformError
 from tao_sdk.platforms.kubernetes import capacity
 from tao_sdk.platforms.kubernetes import preflight as cluster_checks
 from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
-from tao_sdk.platforms.kubernetes.api import KubeApi, Timeouts
+from tao_sdk.platforms.kubernetes.client import KubernetesClient, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.kubernetes.planning import gpu_request
@@ -65,7 +65,7 @@ def _cluster_checks(request: PreflightRequest) -> Iterator[Check]:
             "KUBECONFIG.",
         )
         return
-    api = KubeApi(access, _QUICK)
+    api = KubernetesClient(access, _QUICK)
     try:
         reached = _reach(api)
         yield reached
@@ -78,7 +78,7 @@ def _cluster_checks(request: PreflightRequest) -> Iterator[Check]:
         api.close()
 
 
-def _reach(api: KubeApi) -> Check:
+def _reach(api: KubernetesClient) -> Check:
     try:
         version = api.get("/version").get("gitVersion", "?")
     except PlatformError as error:
@@ -86,7 +86,9 @@ def _reach(api: KubeApi) -> Check:
     return passed("kubernetes.access", f"Kubernetes {version} at {api.access}")
 
 
-def _namespace_checks(api: KubeApi, namespace: str, request: PreflightRequest) -> Iterator[Check]:
+def _namespace_checks(
+    api: KubernetesClient, namespace: str, request: PreflightRequest
+) -> Iterator[Check]:
     found = cluster_checks.namespace(api, namespace)
     if not found.ok:
         yield failed("kubernetes.namespace", f"there is no {found.what}", found.detail)
@@ -127,7 +129,7 @@ def _claims(request: PreflightRequest) -> list[str]:
     return sorted({path.partition("://")[2].partition("/")[0] for path in named} - {""})
 
 
-def _node_checks(api: KubeApi, request: PreflightRequest) -> Iterator[Check]:
+def _node_checks(api: KubernetesClient, request: PreflightRequest) -> Iterator[Check]:
     if not request.wants_gpus:
         yield from gpu_checks(request, [])
         return

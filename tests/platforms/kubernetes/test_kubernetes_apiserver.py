@@ -18,7 +18,7 @@ from api_server import Certificates, encoded
 from lab.kubernetes import CONTROL_PLANE, KubernetesLab, Namespace, private_cluster
 from tao_sdk.errors import BackendUnreachableError, CredentialError
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.connections import ConnectionPool
 from tao_sdk.platforms.kubernetes.watching import Watch
 
@@ -37,19 +37,19 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-Connect = Callable[[Path], KubeApi]
+Connect = Callable[[Path], KubernetesClient]
 
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
-    def connect(file: Path) -> KubeApi:
+    def connect(file: Path) -> KubernetesClient:
         monkeypatch.setenv("KUBECONFIG", str(file))
-        return KubeApi(ClusterAccess.find())
+        return KubernetesClient(ClusterAccess.find())
 
     return connect
 
 
-def name_at(api: KubeApi) -> str:
+def name_at(api: KubernetesClient) -> str:
     """Whom the server takes us for."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     return str(api.create(WHO_AM_I, body)["status"]["userInfo"]["username"])
@@ -199,7 +199,7 @@ class TestRequests:
         api = connect(namespace.kubeconfig("alice"))
         with pytest.raises(ApiError) as caught:
             api.create(f"{namespace.path}/configmaps", settings_map("Not A Name"))
-        assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+        assert (caught.value.status, caught.value.reason) == (422, "Invalid")
         assert caught.value.details["causes"][0]["field"] == "metadata.name"
 
     def test_lists_in_pieces_and_packed(self, namespace: Namespace, connect: Connect) -> None:

@@ -15,7 +15,7 @@ from lab.kubernetes import ALICE, Namespace
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import binary, naming
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.states import interpret
 
 # -- made by hand
@@ -138,13 +138,13 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A client of a server that gives one answer."""
     servers = []
 
-    def answers(told: bytes) -> KubeApi:
+    def answers(told: bytes) -> KubernetesClient:
         certificates = Certificates(tmp_path / "certificates")
         servers.append(ApiServer(certificates, says(told)))
         trusted = {"certificate-authority-data": encoded(certificates.authority)}
         file = kubeconfig(tmp_path / "config", servers[0].url, {"token": "x"}, trusted)
         isolate(monkeypatch, file)
-        return KubeApi(ClusterAccess.find())
+        return KubernetesClient(ClusterAccess.find())
 
     yield answers
     for server in servers:
@@ -195,7 +195,7 @@ def test_both_forms_of_a_real_list_say_the_same(
         sdk.create_job(**asked(node_selector={"no": "where"}))
         eventually(lambda: sum("Unschedulable" in str(pod) for pod in played.pods()) == 1)
         api = sdk.backend.transport
-        assert isinstance(api, KubeApi)
+        assert isinstance(api, KubernetesClient)
         for path, item in ((played.jobs, binary.JOB), (f"{played.path}/pods", binary.POD)):
             # Controllers may be at work between the two.
             eventually(lambda path=path, item=item: _are_equal(api, path, item))  # type: ignore[misc]  # bound now: the loop goes on
@@ -204,7 +204,7 @@ def test_both_forms_of_a_real_list_say_the_same(
         assert running["metadata"]["uid"]
 
 
-def _are_equal(api: KubeApi, path: str, item: binary.Fields) -> bool:
+def _are_equal(api: KubernetesClient, path: str, item: binary.Fields) -> bool:
     short, whole = api.list_all(path, item), api.list_all(path)
     expected = [without_nothing(binary.trimmed(one, item)) for one in whole.items]
     return without_nothing(short.items) == expected and len(expected) >= 6
@@ -215,5 +215,5 @@ def test_a_refusal_is_understood_in_that_form_too(
 ) -> None:
     isolate(monkeypatch, played.kubeconfig(ALICE))
     with pytest.raises(ApiError, match='cannot list resource "jobs"') as caught:
-        KubeApi(ClusterAccess.find()).list_all(naming.jobs_path("kube-system"), binary.JOB)
-    assert (caught.value.code, caught.value.reason) == (403, "Forbidden")
+        KubernetesClient(ClusterAccess.find()).list_all(naming.jobs_path("kube-system"), binary.JOB)
+    assert (caught.value.status, caught.value.reason) == (403, "Forbidden")

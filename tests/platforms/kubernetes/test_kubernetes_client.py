@@ -34,7 +34,7 @@ from api_server import (
 
 from tao_sdk.errors import BackendUnreachableError, CredentialError
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi, Timeouts
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient, Timeouts
 
 TOKEN = "canary-token-value"  # noqa: S105 - to be found where it must not be
 FINE = answer({"kind": "Fine"})
@@ -72,14 +72,14 @@ class Lab:
         user: dict[str, Any] | None = None,
         timeouts: Timeouts = QUICK,
         **cluster: Any,
-    ) -> KubeApi:
+    ) -> KubernetesClient:
         file = self.folder / f"config-{len(list(self.folder.iterdir()))}"
         trusted = {"certificate-authority-data": encoded(self.certificates.authority)}
         kubeconfig(file, url, user or {"token": TOKEN}, {**trusted, **cluster})
         self._monkeypatch.setenv("KUBECONFIG", str(file))
-        return KubeApi(ClusterAccess.find(), timeouts)
+        return KubernetesClient(ClusterAccess.find(), timeouts)
 
-    def talking_to(self, handler: Handler, **options: Any) -> tuple[KubeApi, ApiServer]:
+    def talking_to(self, handler: Handler, **options: Any) -> tuple[KubernetesClient, ApiServer]:
         server = self.server(handler)
         return self.api(server.url, **options), server
 
@@ -226,7 +226,7 @@ class TestRefusals:
         with pytest.raises(ApiError, match='pods "x": no') as caught:
             api.create(PODS, {})
         error = caught.value
-        assert (error.code, error.reason, error.details) == (code, reason, {"name": "x"})
+        assert (error.status, error.reason, error.details) == (code, reason, {"name": "x"})
         assert error.call == f"POST {PODS}"
         assert not isinstance(error, BackendUnreachableError), "the server was reached"
         told = [
@@ -366,7 +366,7 @@ class TestConnections:
         ids=["create", "patch", "replace", "delete", "delete by uid"],
     )
     def test_only_what_is_harmless_is_repeated(
-        self, lab: Lab, ask: Callable[[KubeApi], Any], sent: int
+        self, lab: Lab, ask: Callable[[KubernetesClient], Any], sent: int
     ) -> None:
         api, server = lab.talking_to(self.dropping(lambda _: True))
         with pytest.raises(BackendUnreachableError) as caught:
@@ -433,9 +433,9 @@ class TestConnections:
         program = """
 import os, signal, sys
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 signal.alarm(60)
-api = KubeApi(ClusterAccess.find())
+api = KubernetesClient(ClusterAccess.find())
 api.get("/before")
 with api._pool._lock, api.access._credential._loading:  # as another thread might
     child = os.fork()
@@ -623,7 +623,7 @@ class TestStreams:
 
         api, _ = lab.talking_to(handler)
         with (
-            api.stream("/log", patience=0.1) as pieces,
+            api.stream("/log", silence=0.1) as pieces,
             pytest.raises(BackendUnreachableError, match="in time"),
         ):
             next(pieces)

@@ -38,11 +38,11 @@ KINDS = ("secrets", "services", "configmaps", "pods")
 CLIENT = """
 import json, os, signal, sys
 from tao_sdk.platforms.kubernetes import KubernetesSDK
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 
 state_file, keywords, number, before = sys.argv[1:]
 left = int(number)
-real = KubeApi._request
+real = KubernetesClient._request
 
 def request(self, method, *rest, **more):
     global left
@@ -58,7 +58,7 @@ def request(self, method, *rest, **more):
 
 sdk = KubernetesSDK(state_file=state_file)
 sdk.list_jobs()
-KubeApi._request = request
+KubernetesClient._request = request
 sdk.create_job(**json.loads(keywords))
 """
 

@@ -39,7 +39,7 @@ from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, planning, saving
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
@@ -94,15 +94,15 @@ class Played:
         self.certificates = certificates
         self._folder = folder
         self.server: ApiServer | None = None
-        self.api: KubeApi | None = None
+        self.api: KubernetesClient | None = None
 
-    def answers(self, handler: Handler, monkeypatch: pytest.MonkeyPatch) -> KubeApi:
+    def answers(self, handler: Handler, monkeypatch: pytest.MonkeyPatch) -> KubernetesClient:
         self.server = ApiServer(self.certificates, handler)
         authority = {"certificate-authority-data": encoded(self.certificates.authority)}
         path = self._folder / "config"
         kubeconfig(path, self.server.url, {"token": "canary"}, authority)
         isolate(monkeypatch, path)
-        self.api = KubeApi(ClusterAccess.find())
+        self.api = KubernetesClient(ClusterAccess.find())
         return self.api
 
     def close(self) -> None:

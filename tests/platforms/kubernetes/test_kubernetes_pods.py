@@ -18,7 +18,7 @@ from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.kubernetes import KubernetesSDK
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 
 LONG = 90
 
@@ -245,15 +245,15 @@ def test_results_on_a_node_that_nobody_knows_are_not_called_removed(
 
 def spy_on_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes on which volumes are looked at from now on."""
-    create = KubeApi.create
+    create = KubernetesClient.create
     nodes: list[str] = []
 
-    def noting(api: KubeApi, path: str, body: Any, /, **query: str) -> Any:
+    def noting(api: KubernetesClient, path: str, body: Any, /, **query: str) -> Any:
         if str(body["metadata"].get("name", "")).startswith("tao-look-"):
             nodes.append(body["spec"]["template"]["spec"].get("nodeName", ""))
         return create(api, path, body, **query)
 
-    monkeypatch.setattr(KubeApi, "create", noting)
+    monkeypatch.setattr(KubernetesClient, "create", noting)
     return nodes
 
 

@@ -33,7 +33,7 @@ from api_server import (
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.kubernetes import binary, watching
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi, Timeouts
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient, Timeouts
 from tao_sdk.platforms.kubernetes.watching import Watch, lines
 
 LONG = 30.0
@@ -106,16 +106,16 @@ def api(
     certificates: Certificates,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> KubeApi:
+) -> KubernetesClient:
     trusted = {"certificate-authority-data": encoded(certificates.authority)}
     file = kubeconfig(tmp_path / "config", server.url, {"token": "x"}, trusted)
     monkeypatch.setenv("KUBECONFIG", str(file))
     monkeypatch.delenv("TAO_K8S_CONTEXT", raising=False)
-    return KubeApi(ClusterAccess.find(), Timeouts(5, 5, 5, 0))
+    return KubernetesClient(ClusterAccess.find(), Timeouts(5, 5, 5, 0))
 
 
 @pytest.fixture
-def watch(api: KubeApi) -> Iterator[Watch]:
+def watch(api: KubernetesClient) -> Iterator[Watch]:
     with closing(Watch(api, PODS, labelSelector="tao=true")) as watch:
         yield watch
 
@@ -151,7 +151,9 @@ class TestLines:
 
 
 class TestChanges:
-    def test_no_more_is_kept_than_is_asked_for(self, api: KubeApi, cluster: Cluster) -> None:
+    def test_no_more_is_kept_than_is_asked_for(
+        self, api: KubernetesClient, cluster: Cluster
+    ) -> None:
         with closing(Watch(api, PODS, binary.POD)) as watch:
             assert watch.snapshot()["a"] == binary.trimmed(pod("a", 1), binary.POD)
             more = {**pod("a", 2, "Running"), "more": "than that"}
@@ -316,7 +318,7 @@ class TestEnd:
     def threads(self) -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if "tao-kubernetes" in thread.name]
 
-    def test_constructing_begins_nothing(self, api: KubeApi, server: ApiServer) -> None:
+    def test_constructing_begins_nothing(self, api: KubernetesClient, server: ApiServer) -> None:
         Watch(api, PODS)
         assert not self.threads()
         assert not server.connections
@@ -367,15 +369,15 @@ class TestEnd:
             life.snapshot()
 
     def test_a_forked_process_has_no_thread_and_begins_its_own(
-        self, api: KubeApi, server: ApiServer
+        self, api: KubernetesClient, server: ApiServer
     ) -> None:
         program = f"""
 import os, signal, sys, threading
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.watching import Watch
 signal.alarm(60)
-watch = Watch(KubeApi(ClusterAccess.find()), {PODS!r})
+watch = Watch(KubernetesClient(ClusterAccess.find()), {PODS!r})
 watch.snapshot()
 with watch._beginning, watch._life._changed:  # as another thread might
     child = os.fork()
@@ -389,12 +391,12 @@ sys.exit(0 if ended == 0 and list(watch.snapshot()) == ["a"] else 1)
         subprocess.run([sys.executable, "-c", program], check=True, timeout=90)
         assert lists(server) == 2
 
-    def test_a_program_ends_without_closing(self, api: KubeApi) -> None:
+    def test_a_program_ends_without_closing(self, api: KubernetesClient) -> None:
         program = f"""
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.watching import Watch
-Watch(KubeApi(ClusterAccess.find()), {PODS!r}).snapshot()
+Watch(KubernetesClient(ClusterAccess.find()), {PODS!r}).snapshot()
 """
         ran = subprocess.run(
             [sys.executable, "-c", program], check=True, timeout=60, capture_output=True

@@ -24,10 +24,10 @@ class ApiError(PlatformError):
     """The server answered, and the answer is no."""
 
     def __init__(
-        self, code: int, reason: str, message: str, details: Mapping[str, Any], call: str
+        self, status: int, reason: str, message: str, details: Mapping[str, Any], call: str
     ) -> None:
         super().__init__(message)
-        self.code = code
+        self.status = status
         self.reason = reason
         """One word of Kubernetes: NotFound, AlreadyExists, Forbidden, Invalid, Expired, ..."""
         self.message = message
@@ -36,25 +36,25 @@ class ApiError(PlatformError):
 
     @property
     def missing(self) -> bool:
-        return self.code == 404
+        return self.status == 404
 
     @property
     def conflict(self) -> bool:
         """It exists already, or somebody else has changed it."""
-        return self.code == 409
+        return self.status == 409
 
     @property
     def unauthorized(self) -> bool:
-        return self.code == 401
+        return self.status == 401
 
     @property
     def forbidden(self) -> bool:
-        return self.code == 403
+        return self.status == 403
 
     @property
     def expired(self) -> bool:
         """The version that was asked for is too old: list again."""
-        return self.code == 410
+        return self.status == 410
 
 
 class UnauthorizedError(ApiError, NoAccessError):

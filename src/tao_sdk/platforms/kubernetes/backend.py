@@ -35,8 +35,8 @@ from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
 from tao_sdk.platforms.kubernetes.logs import LogReader
@@ -63,13 +63,13 @@ class KubernetesBackend(Backend):
     platform = "kubernetes"
     poll_seconds = 1.0
     submit_parallelism = 8
-    transport: KubeApi
+    transport: KubernetesClient
 
     def __init__(self, access: ClusterAccess, kept: Path) -> None:
-        self.transport = KubeApi(access)
+        self.transport = KubernetesClient(access)
         self.cluster = Cluster(self.transport)
         self._kept = JobFiles(kept)
-        self._saver = LogSaver(KubeApi(access), self._kept)
+        self._saver = LogSaver(KubernetesClient(access), self._kept)
         self._guard = planning.Guard(self.transport, self.cluster)
         self._submitting = Submitting(self.transport)
         self._observer = Observer(self.transport, self.cluster, self._kept, self._saver)
@@ -381,7 +381,7 @@ class KubernetesBackend(Backend):
         except ApiError as error:
             raise BackendUnreachableError(
                 f"the cluster at {self.transport.access.server} refuses {error.call} "
-                f"({error.code} {error.reason}): {error.message}"
+                f"({error.status} {error.reason}): {error.message}"
             ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.platforms.common.ttl_cache import TtlCache
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.naming import core_path
 
 _T = TypeVar("_T")
@@ -23,7 +23,7 @@ _KUEUE = "/apis/kueue.x-k8s.io"
 class Cluster:
     """The cluster behind one connection."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubernetesClient) -> None:
         self._api = api
         self._facts: TtlCache[Any] = TtlCache(math.inf)
         self._load: TtlCache[Items | None] = TtlCache(_NODES_SECONDS)

@@ -14,7 +14,7 @@ from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.pods import (
     Pod,
@@ -50,7 +50,7 @@ _KEEPS_FROM_STARTING = ("Failed: ", "BackOff: ", "FailedMount: ", "ErrImage", "I
 class Witness:
     """Asks a cluster about a job that failed."""
 
-    def __init__(self, api: KubeApi, logs: LogReader) -> None:
+    def __init__(self, api: KubernetesClient, logs: LogReader) -> None:
         self._api = api
         self._logs = logs
 

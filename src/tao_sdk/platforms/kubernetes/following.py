@@ -11,7 +11,7 @@ import time
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.kubernetes import binary, naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.watching import Watch
 
 # Neither running nor well: pods that have something to tell.
@@ -27,7 +27,7 @@ Items = list[binary.Object]
 class Following:
     """What one namespace has of ours."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
+    def __init__(self, api: KubernetesClient, namespace: str) -> None:
         self._asked_at: float | None = None
         self._jobs = Watch(api, naming.jobs_path(namespace), binary.JOB, labelSelector=naming.ALL)
         self._pods = Watch(

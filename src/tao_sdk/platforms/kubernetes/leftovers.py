@@ -12,14 +12,14 @@ from datetime import datetime, timedelta, timezone
 
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.submitting import Submitting
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 ABANDONED = timedelta(hours=1)
 
 
-def sweep(api: KubeApi, namespace: str, abandoned: timedelta = ABANDONED) -> None:
+def sweep(api: KubernetesClient, namespace: str, abandoned: timedelta = ABANDONED) -> None:
     """Remove what nobody can want any more."""
     listed = api.list_all(naming.jobs_path(namespace), labelSelector=naming.LABEL_SUBMITTING)
     now = datetime.now(timezone.utc)

@@ -16,7 +16,7 @@ from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.log_lines import (
     START,
     Place,
@@ -38,7 +38,7 @@ class LogSource:
     """The log of one pod, there or in a file of ours."""
 
     def __init__(
-        self, api: KubeApi, namespace: str, pod: str, rank: int, kept: Path | None
+        self, api: KubernetesClient, namespace: str, pod: str, rank: int, kept: Path | None
     ) -> None:
         self._api = api
         self._path = naming.core_path(namespace, "pods", f"{pod}/log")
@@ -62,10 +62,10 @@ class LogSource:
             query["tailLines"] = str(last)
         try:
             return opened.enter_context(
-                self._api.stream(self._path, patience=PATIENCE_SECONDS, **query)
+                self._api.stream(self._path, silence=PATIENCE_SECONDS, **query)
             )
         except ApiError as error:
-            if error.missing or error.code == 400:
+            if error.missing or error.status == 400:
                 return iter(())  # gone a moment ago, or not begun yet
             raise BackendUnreachableError(
                 f"the log of pod {self.pod} cannot be read: {error.message}"
@@ -85,7 +85,7 @@ class LogSource:
 class LogReader:
     """The logs of one cluster's jobs."""
 
-    def __init__(self, api: KubeApi, kept: JobFiles) -> None:
+    def __init__(self, api: KubernetesClient, kept: JobFiles) -> None:
         self._api = api
         self._kept = kept
         self._lock = threading.Lock()

@@ -16,7 +16,7 @@ from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.command import escape
 from tao_sdk.platforms.kubernetes.pods import STUCK, issue_of, name_of, phase_of
 from tao_sdk.platforms.kubernetes.volumes import Place
@@ -57,7 +57,7 @@ def is_on_nodes(job: JobRef) -> bool:
 class Looker:
     """Looks at volumes of one cluster."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubernetesClient) -> None:
         self._api = api
         self._used: dict[str, Mapping[str, Any]] = {}
         """How we looked last, by namespace."""

@@ -12,8 +12,8 @@ from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.kubernetes import binary, naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
 from tao_sdk.platforms.kubernetes.binary import Object
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.following import TELLING, Following
 from tao_sdk.platforms.kubernetes.saving import LogSaver
@@ -62,7 +62,9 @@ class Look(NamedTuple):
 class Observer:
     """Looks at the jobs of one cluster."""
 
-    def __init__(self, api: KubeApi, cluster: Cluster, kept: JobFiles, saver: LogSaver) -> None:
+    def __init__(
+        self, api: KubernetesClient, cluster: Cluster, kept: JobFiles, saver: LogSaver
+    ) -> None:
         self._api = api
         self._cluster = cluster
         self._kept = kept

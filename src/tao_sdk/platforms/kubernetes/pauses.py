@@ -9,7 +9,7 @@ from typing import Any
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.states import is_half_made
 from tao_sdk.platforms.kubernetes.watching import Watch
 
@@ -27,7 +27,7 @@ class WatchPauses(PollBackoff):
 
     def __init__(
         self,
-        api: KubeApi,
+        api: KubernetesClient,
         job_ids: Collection[str],
         namespaces: Callable[[], Collection[str]],
         longest: float,

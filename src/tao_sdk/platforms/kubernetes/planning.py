@@ -12,7 +12,7 @@ from tao_sdk.platforms.backend import Artefact
 from tao_sdk.platforms.common.container_command import SHELL_NOTE
 from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions, check_namespace
 from tao_sdk.platforms.request import JobRequest
@@ -60,7 +60,7 @@ def login(request: JobRequest) -> tuple[str, Secret] | None:
 class Guard:
     """Looks at the cluster for what would keep a job from running."""
 
-    def __init__(self, api: KubeApi, cluster: Cluster) -> None:
+    def __init__(self, api: KubernetesClient, cluster: Cluster) -> None:
         self._api = api
         self._cluster = cluster
 
@@ -211,7 +211,7 @@ def results_address(place: volumes.Place | None, namespace: str, job_id: str) ->
 
 
 def artefacts(
-    objects: manifests.Objects, api: KubeApi, namespace: str, text: str
+    objects: manifests.Objects, api: KubernetesClient, namespace: str, text: str
 ) -> tuple[Artefact, ...]:
     """What a person is shown: where, and every object word for word, less the secrets."""
     where = f"cluster {api.access.server} (context {api.access.context})\nnamespace {namespace}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tao_sdk.platforms.kubernetes import capacity, naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 
 # Verb, API group, resource, subresource, and what for.
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     detail: str = ""
 
 
-def permissions(api: KubeApi, namespace: str) -> list[Finding]:
+def permissions(api: KubernetesClient, namespace: str) -> list[Finding]:
     """May this user do in that namespace what the SDK needs to do?"""
     found = []
     for verb, group, resource, subresource, purpose in _NEEDED:
@@ -50,7 +50,7 @@ def permissions(api: KubeApi, namespace: str) -> list[Finding]:
     return found
 
 
-def namespace(api: KubeApi, name: str) -> Finding:
+def namespace(api: KubernetesClient, name: str) -> Finding:
     """Is there such a namespace?"""
     what = f"namespace {name}"
     try:
@@ -64,7 +64,7 @@ def namespace(api: KubeApi, name: str) -> Finding:
     return Finding(what, ok=True)
 
 
-def gpus(api: KubeApi) -> Finding:
+def gpus(api: KubernetesClient) -> Finding:
     """Is the GPU Operator, or a device plugin, there?"""
     nodes = Cluster(api).nodes()
     if nodes is None:
@@ -75,7 +75,7 @@ def gpus(api: KubeApi) -> Finding:
     return Finding(naming.GPU, ok=True, detail=f"{total} allocatable")
 
 
-def claims(api: KubeApi, where: str, names: Iterable[str]) -> list[Finding]:
+def claims(api: KubernetesClient, where: str, names: Iterable[str]) -> list[Finding]:
     """Are these PersistentVolumeClaims in that namespace, and bound?"""
     found = []
     for name in names:

@@ -18,7 +18,7 @@ from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.background import BackgroundQueue
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
-from tao_sdk.platforms.kubernetes.api import KubeApi
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.leftovers import sweep
 from tao_sdk.platforms.kubernetes.looking import is_on_nodes
 from tao_sdk.platforms.kubernetes.pods import has_begun, name_of, node_of
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 30.0
 class LogSaver:
     """Brings logs of one cluster to the folder of one store, in threads of its own."""
 
-    def __init__(self, api: KubeApi, kept: JobFiles) -> None:
+    def __init__(self, api: KubernetesClient, kept: JobFiles) -> None:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
@@ -116,7 +116,7 @@ class LogSaver:
         path = naming.core_path(namespace, "pods", f"{pod}/log")
         patience = None if follow else _PATIENCE_SECONDS
         with ExitStack() as opened:
-            pieces = opened.enter_context(self._api.stream(path, patience=patience, **query))
+            pieces = opened.enter_context(self._api.stream(path, silence=patience, **query))
             self._kept.write(job_id, f"{pod}{naming.LOG_SUFFIX}", _as_they_come(pieces))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
 from tao_sdk.platforms.kubernetes import manifests, naming
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.states import is_half_made
 
 # With these answers the server has done nothing.
@@ -36,7 +36,7 @@ _SETTLE_PAUSE_SECONDS = 0.1
 class Submitting:
     """Jobs of one cluster, on their way to it."""
 
-    def __init__(self, api: KubeApi) -> None:
+    def __init__(self, api: KubernetesClient) -> None:
         self._api = api
 
     def make(self, objects: manifests.Objects) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _refusals(what: str, namespace: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        if error.code not in DEFINITIVE:
+        if error.status not in DEFINITIVE:
             raise
         if error.missing and "namespaces" in error.message:
             raise SubmissionRejectedError(

@@ -17,7 +17,7 @@ from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, TaoError
 from tao_sdk.platforms.kubernetes import binary
-from tao_sdk.platforms.kubernetes.api import ApiError, KubeApi
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.streams import Stream
 
 # The server ends a watch after this time and a new one goes on: where it stays silent for longer,
@@ -75,7 +75,7 @@ class Watch:
     """
 
     def __init__(
-        self, api: KubeApi, path: str, item: binary.Fields | None = None, /, **query: str
+        self, api: KubernetesClient, path: str, item: binary.Fields | None = None, /, **query: str
     ) -> None:
         self._api, self._path, self._item, self._query = api, path, item, query
         self._beginning = threading.Lock()
@@ -128,7 +128,7 @@ class _Life:
     """A watch from its beginning to its end, and what it knows."""
 
     def __init__(
-        self, api: KubeApi, path: str, item: binary.Fields | None, query: Mapping[str, str]
+        self, api: KubernetesClient, path: str, item: binary.Fields | None, query: Mapping[str, str]
     ) -> None:
         self._api, self._path, self._item, self._query = api, path, item, query
         self._asked_at = time.monotonic()
@@ -237,7 +237,7 @@ class _Life:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         try:
-            return self._api.stream(self._path, patience=WATCH_SECONDS + OVERDUE_SECONDS, **query)
+            return self._api.stream(self._path, silence=WATCH_SECONDS + OVERDUE_SECONDS, **query)
         except ApiError as error:
             if error.expired:
                 raise _ForgottenError from None

@@ -24,7 +24,7 @@ from tao_sdk.platforms.kubernetes.connections import Connection, ConnectionPool
 from tao_sdk.platforms.kubernetes.credentials import Credential
 from tao_sdk.platforms.kubernetes.streams import Stream
 
-__all__ = ["ApiError", "KubeApi", "Listing", "Review", "Timeouts"]
+__all__ = ["ApiError", "KubernetesClient", "Listing", "Review", "Timeouts"]
 
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -88,7 +88,7 @@ class _LostError(Exception):
     """The request was sent, and the connection ended before the answer."""
 
 
-class KubeApi:
+class KubernetesClient:
     """Requests to one cluster. Paths begin with /api or /apis; query values are text."""
 
     def __init__(self, access: ClusterAccess, timeouts: Timeouts = _USUAL) -> None:
@@ -156,7 +156,7 @@ class KubeApi:
         except ValueError as error:
             raise self._unreachable(f"it sent {error}") from None
 
-    def stream(self, path: str, /, *, patience: float | None = None, **query: str) -> Stream:
+    def stream(self, path: str, /, *, silence: float | None = None, **query: str) -> Stream:
         """An answer that is read as it comes; None waits for its next bytes for ever."""
         request = self._prepared("GET", path, query, accept="*/*", compressed=False)
         self.calls.record(f"WATCH {path}" if query.get("watch") else request.call)
@@ -164,7 +164,7 @@ class KubeApi:
         def begin(begun: _Begun) -> Stream | Answer:
             if begun.response.status != 200:
                 return self._read(begun)
-            begun.connection.wait_at_most(patience)
+            begun.connection.wait_at_most(silence)
             return Stream(*begun, self._unreachable)
 
         found = self._answered(request, begin)
