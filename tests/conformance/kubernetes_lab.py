@@ -71,9 +71,9 @@ class KubernetesPlatformLab(ContainerLab[KubernetesSDK]):
     def submission_steps(self) -> dict[str, str]:
         arm = (
             f"{DIE}os.environ['HF_TOKEN'] = 'made-up-for-a-secret'\n"
-            "from tao_sdk.platforms.kubernetes.submitting import Submitting\n"
+            "from tao_sdk.platforms.kubernetes.submit import Submitter\n"
         )
-        return steps_around(arm, "Submitting", ("create_job", "create_companion", "release"))
+        return steps_around(arm, "Submitter", ("create_job", "create_companion", "release"))
 
     @contextlib.contextmanager
     def unreachable(self) -> Iterator[None]:

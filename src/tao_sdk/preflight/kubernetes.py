@@ -17,7 +17,7 @@ from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
 from tao_sdk.platforms.kubernetes.client import KubernetesClient, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
-from tao_sdk.platforms.kubernetes.planning import gpu_request
+from tao_sdk.platforms.kubernetes.plan import gpu_request
 from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import FAILED, Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tao_sdk.platforms.kubernetes.manifests import Objects, Settled, build
+from tao_sdk.platforms.kubernetes.manifests import Objects, ResolvedJob, build
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.request import JobRequest, build_request
 
@@ -27,7 +27,7 @@ def request(**keywords: Any) -> JobRequest:
 
 def objects(*, login: Any = None, credentials: Any = None, **keywords: Any) -> Objects:
     asked = request(**keywords)
-    settled = Settled(
+    resolved = ResolvedJob(
         job_id=JOB_ID,
         token=TOKEN,
         namespace="lab",
@@ -37,7 +37,7 @@ def objects(*, login: Any = None, credentials: Any = None, **keywords: Any) -> O
         stop_seconds=10,
         login=login,
     )
-    return build(asked, settled)
+    return build(asked, resolved)
 
 
 def job(*, spec: Any = None, status: Any = None, **metadata: Any) -> dict[str, Any]:

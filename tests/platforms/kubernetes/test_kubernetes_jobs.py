@@ -27,7 +27,7 @@ from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.kubernetes import KubernetesSDK, preflight
 from tao_sdk.platforms.kubernetes.leftovers import sweep
-from tao_sdk.platforms.kubernetes.submitting import Submitting
+from tao_sdk.platforms.kubernetes.submit import Submitter
 
 SECRET = "canary-value-77ab"  # noqa: S105 - made up
 _CLUSTER = ("TAO_K8S_NAMESPACE", "TAO_K8S_CONTEXT")
@@ -140,7 +140,7 @@ class TestSubmitting:
         self, sdk: KubernetesSDK, played: Namespace
     ) -> None:
         plan = sdk.plan(image="t:1", command="true", gpu_count=0, env_vars={"A": SECRET})
-        made = Submitting(sdk.backend.transport)
+        made = Submitter(sdk.backend.transport)
         half = made.create_job(plan.payload.job)
         for resource, companion in plan.payload.companions:
             made.create_companion(half, resource, companion)

@@ -37,13 +37,13 @@ from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.kubernetes import KubernetesSDK, planning, saving
+from tao_sdk.platforms.kubernetes import KubernetesSDK, plan, saving
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
 from tao_sdk.platforms.kubernetes.logs import LogReader
 from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
-from tao_sdk.platforms.kubernetes.submitting import Submitting
+from tao_sdk.platforms.kubernetes.submit import Submitter
 
 _RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 # As a careful administrator gives them: jobs, and the logs of their pods.
@@ -220,9 +220,9 @@ def test_parts_of_gpus_are_not_hidden() -> None:
 
 def test_a_value_that_no_program_can_be_given() -> None:
     """The kernel takes at most 128 KiB for one variable."""
-    planning.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A=") - 1)}))
+    plan.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A=") - 1)}))
     with pytest.raises(ValidationError, match=r"env_vars\.A.*131,071"):
-        planning.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A="))}))
+        plan.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A="))}))
 
 
 @pytest.mark.parametrize("keywords", [{"labels": {"a": "é"}}, {"node_selector": {"aéa": "b"}}])
@@ -291,7 +291,7 @@ class TestManyAtOnceUnderAQuota:
     ) -> None:
         made = objects().job
         api = server.answers(says(BUSY_QUOTA, BUSY_QUOTA, answer(made)), monkeypatch)
-        assert Submitting(api).create_job(made) == made
+        assert Submitter(api).create_job(made) == made
 
     def test_what_belongs_to_it_as_well(
         self, server: Played, monkeypatch: pytest.MonkeyPatch
@@ -299,7 +299,7 @@ class TestManyAtOnceUnderAQuota:
         asked_for = objects(env_vars={"A": "b"})
         job = {**asked_for.job, "metadata": {**asked_for.job["metadata"], "uid": "u"}}
         api = server.answers(says(BUSY_QUOTA, answer({"kind": "Secret"})), monkeypatch)
-        Submitting(api).create_companion(job, *asked_for.companions[0])
+        Submitter(api).create_companion(job, *asked_for.companions[0])
         assert server.server is not None
         assert len(server.server.targets("/secrets")) == 2
 
@@ -308,7 +308,7 @@ class TestManyAtOnceUnderAQuota:
     ) -> None:
         api = server.answers(says(BUSY_QUOTA), monkeypatch)
         with pytest.raises(SubmissionRejectedError, match="resourcequotas"):
-            Submitting(api).create_job(objects().job)
+            Submitter(api).create_job(objects().job)
 
     def test_a_name_that_is_taken_is_asked_for_once(
         self, server: Played, monkeypatch: pytest.MonkeyPatch
@@ -316,7 +316,7 @@ class TestManyAtOnceUnderAQuota:
         taken = failure(409, "AlreadyExists", 'jobs.batch "x" already exists')
         api = server.answers(says(taken, answer(objects().job)), monkeypatch)
         with pytest.raises(BackendUnreachableError, match="name is taken"):
-            Submitting(api).create_job(objects().job)
+            Submitter(api).create_job(objects().job)
         assert server.server is not None
         assert [seen.method for seen in server.server.requests] == ["POST", "GET"]
 

@@ -10,7 +10,7 @@ from kubernetes_objects import objects, request
 
 from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.platforms.kubernetes import KubernetesSDK, overlay
-from tao_sdk.platforms.kubernetes.planning import check_claim, refuse_impossible
+from tao_sdk.platforms.kubernetes.plan import check_claim, refuse_impossible
 
 
 @pytest.mark.parametrize(

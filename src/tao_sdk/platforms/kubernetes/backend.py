@@ -33,7 +33,7 @@ from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
-from tao_sdk.platforms.kubernetes import looking, manifests, naming, planning, volumes
+from tao_sdk.platforms.kubernetes import manifests, naming, plan, volume_probe, volumes
 from tao_sdk.platforms.kubernetes.access import ClusterAccess
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
@@ -47,7 +47,7 @@ from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
 from tao_sdk.platforms.kubernetes.saving import LogSaver
 from tao_sdk.platforms.kubernetes.states import has_ended, is_another, waiting_for
-from tao_sdk.platforms.kubernetes.submitting import Submitting
+from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
 from tao_sdk.result_record import ResultRecord
@@ -70,23 +70,23 @@ class KubernetesBackend(Backend):
         self.cluster = Cluster(self.transport)
         self._kept = JobFiles(kept)
         self._saver = LogSaver(KubernetesClient(access), self._kept)
-        self._guard = planning.Guard(self.transport, self.cluster)
-        self._submitting = Submitting(self.transport)
+        self._checks = plan.ClusterChecks(self.transport, self.cluster)
+        self._submitter = Submitter(self.transport)
         self._observer = Observer(self.transport, self.cluster, self._kept, self._saver)
         self._logs = LogReader(self.transport, self._kept)
         self._witness = Witness(self.transport, self._logs)
-        self._looker = looking.Looker(self.transport)
-        self._records = Records(self._looker, self._nodes_of)
+        self._probe = volume_probe.VolumeProbe(self.transport)
+        self._records = Records(self._probe, self._nodes_of)
 
     # ------------------------------------------------------------------ submitting
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
-        planning.refuse_impossible(request)
-        namespace = planning.namespace_of(request, self.transport.access.namespace)
-        warnings = self._guard.check(request, namespace)
-        gpus, about_gpus = self._guard.gpus(request)
+        plan.refuse_impossible(request)
+        namespace = plan.namespace_of(request, self.transport.access.namespace)
+        warnings = self._checks.check(request, namespace)
+        gpus, about_gpus = self._checks.gpus(request)
         credentials = job_credentials(request.env)
-        settled = manifests.Settled(
+        resolved = manifests.ResolvedJob(
             job_id=identity.job_id,
             token=identity.token,
             namespace=namespace,
@@ -94,22 +94,22 @@ class KubernetesBackend(Backend):
             credentials=credentials,
             runner=runner_settings(request),
             stop_seconds=stop_seconds(runner=request.payload is not None),
-            login=planning.login(request),
+            login=plan.login(request),
         )
-        objects = manifests.build(request, settled)
+        objects = manifests.build(request, resolved)
         place = volumes.results_place(request.options.mounts)
-        results_dir = planning.results_address(place, namespace, identity.job_id)
+        results_dir = plan.results_address(place, namespace, identity.job_id)
         if place is None:
             env = {
-                **manifests.secret_environment(request, settled),
-                **manifests.plain_environment(request, settled),
+                **manifests.secret_environment(request, resolved),
+                **manifests.plain_environment(request, resolved),
             }
             results_dir = results_in_bucket(request, env, identity.job_id)
         return Plan(
             identity=identity,
             platform=self.platform,
             request=request,
-            artefacts=lambda: planning.artefacts(
+            artefacts=lambda: plan.artefacts(
                 objects, self.transport, namespace, request.shell_command
             ),
             intent={
@@ -119,19 +119,19 @@ class KubernetesBackend(Backend):
                 "namespace": namespace,
                 "nodes": request.num_nodes,
                 "results": str(place) if place else "",
-                "pod": looking.like(objects.job["spec"]["template"]["spec"]),
+                "pod": volume_probe.template_of(objects.job["spec"]["template"]["spec"]),
                 "secret_names": sorted({*request.env, *credentials}),
                 "planned_at": utc_now(),
                 "ttl": objects.job["spec"].get("ttlSecondsAfterFinished"),
             },
             results_dir=results_dir,
-            warnings=planning.notes([*warnings, *about_gpus], results_dir),
+            warnings=plan.notes([*warnings, *about_gpus], results_dir),
             payload=objects,
         )
 
     def submit(self, plan: Plan) -> Submission:
         with self._asking():
-            made = self._submitting.make(plan.payload)
+            made = self._submitter.make(plan.payload)
         return self._submission(plan.identity.name, plan.intent, made, "submitted")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
@@ -145,7 +145,7 @@ class KubernetesBackend(Backend):
 
     def _settle(self, job: JobRef) -> Submission | None:
         namespace = job.native["namespace"]
-        found = self._submitting.settle(namespace, job.job_id, job.identity.token)
+        found = self._submitter.settle(namespace, job.job_id, job.identity.token)
         if found is not None:
             return self._submission(job.identity.name, job.native, found, "adopted")
         if _would_be_there(job.native):
@@ -181,7 +181,7 @@ class KubernetesBackend(Backend):
 
     def _cancel(self, job: JobRef) -> None:
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
-        found = self._submitting.find(namespace, name)
+        found = self._submitter.find(namespace, name)
         if found is None or is_another(found, job.native):
             self._require_here(job)
             return
@@ -298,12 +298,12 @@ class KubernetesBackend(Backend):
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         with self._asking():
             if job.native["results"] and not all(
-                map(self._is_removed(job), self._look_at_results(job, looking.REMOVE))
+                map(self._is_removed(job), self._look_at_results(job, volume_probe.REMOVE))
             ):
                 return False
-            found = self._submitting.find(namespace, name)
+            found = self._submitter.find(namespace, name)
             if found is not None and not is_another(found, job.native):
-                self._submitting.take_back(found, version=False)
+                self._submitter.take_back(found, version=False)
         self._kept.remove(job.job_id)
         return True
 
@@ -329,7 +329,7 @@ class KubernetesBackend(Backend):
         text = path.removeprefix("pvc://")
         namespace, at, rest = text.partition("@")
         if not path.startswith("pvc://") or not at:
-            namespace = planning.default_namespace(self.transport.access.namespace)
+            namespace = plan.default_namespace(self.transport.access.namespace)
         else:
             path = f"pvc://{rest}"
         if "://" not in path:
@@ -339,8 +339,8 @@ class KubernetesBackend(Backend):
             )
         place = volumes.parse_place("path", path)
         with self._asking():
-            template = self._looker.template_in(namespace)
-            return self._looker.ask(namespace, place, program, template)
+            template = self._probe.template_in(namespace)
+            return self._probe.run(namespace, place, program, template)
 
     def _look_at_results(self, job: JobRef, program: str) -> list[str]:
         """What is said about them; by each node, where they are on several."""
@@ -348,16 +348,16 @@ class KubernetesBackend(Backend):
         where = job.native["namespace"], place, program, job.native["pod"]
         with self._asking():
             nodes = self._nodes_of(job) or [""]
-            return [self._looker.ask(*where, node=node) for node in nodes]
+            return [self._probe.run(*where, node=node) for node in nodes]
 
     def _is_removed(self, job: JobRef) -> Callable[[str], bool]:
         """Do these words mean that the results are gone? Not if they may be on another node."""
-        anywhere = not looking.is_on_nodes(job) or bool(self._nodes_of(job))
+        anywhere = not volume_probe.is_on_nodes(job) or bool(self._nodes_of(job))
         return lambda said: "removed" in said and (anywhere or "absent" not in said)
 
     def _nodes_of(self, job: JobRef) -> list[str]:
         """The nodes that have its results in a folder of theirs, as far as that is known."""
-        if not looking.is_on_nodes(job):
+        if not volume_probe.is_on_nodes(job):
             return []
         path = self._kept.path(job.job_id, naming.NODES_FILE)
         known = path.read_text(encoding="utf-8").split() if path.exists() else []

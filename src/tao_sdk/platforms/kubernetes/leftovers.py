@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.submitting import Submitting
+from tao_sdk.platforms.kubernetes.submit import Submitter
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 ABANDONED = timedelta(hours=1)
@@ -29,7 +29,7 @@ def sweep(api: KubernetesClient, namespace: str, abandoned: timedelta = ABANDONE
             continue
         try:
             # As it was seen: if its client lives after all and is done, it stays.
-            if Submitting(api).take_back(job, version=True):
+            if Submitter(api).take_back(job, version=True):
                 _log.info("removed Job %s, which a client that is gone left half made", name)
         except ApiError as error:
             # Somebody else's rubbish must not keep this client from its work.

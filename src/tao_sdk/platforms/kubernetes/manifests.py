@@ -28,13 +28,15 @@ NGC_REGISTRY = "nvcr.io"
 _FENCE_TTL_SECONDS = 600
 # Nodes that are kept for GPU work have this taint; some clusters add the toleration themselves.
 GPU_TOLERATION = {"key": naming.GPU, "operator": "Exists", "effect": "NoSchedule"}
+# The resource (its plural name) and the object, in the order of their creation.
+Companions = tuple[tuple[str, dict[str, Any]], ...]
 # GPUs of a node whose default runtime is NVIDIA's would be visible to every container.
 _NVIDIA = "nvidia.com/"
 _NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 @dataclass(frozen=True)
-class Settled:
+class ResolvedJob:
     """What the objects need beside the request."""
 
     job_id: str
@@ -58,7 +60,7 @@ class Objects:
     """Everything that a submission makes. Holds secrets: never printed, never stored."""
 
     job: dict[str, Any]
-    companions: tuple[tuple[str, dict[str, Any]], ...] = ()
+    companions: Companions = ()
     """Resource and object, in the order in which they are made after the Job."""
     release: dict[str, Any] | None = field(default=None)
     """The change that lets the Job start; None when it starts as it is."""
@@ -82,11 +84,11 @@ class Objects:
         return texts
 
 
-def build(request: JobRequest, settled: Settled) -> Objects:
+def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
     """The Job and what belongs to it."""
-    companions = _companions(request, settled)
+    companions = _companions(request, resolved)
     queue = request.options.queue
-    job = _job(request, settled, companions)
+    job = _job(request, resolved, companions)
     if request.options.overlay:
         job = overlay.merge(job, request.options.overlay)
     if not companions:
@@ -141,30 +143,30 @@ def owned_by(job: Mapping[str, Any], companion: Mapping[str, Any]) -> dict[str, 
     return {**companion, "metadata": {**companion["metadata"], "ownerReferences": [owner]}}
 
 
-def secret_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+def secret_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     """What the container finds set, and nobody else may read."""
     own = {name: value.reveal() for name, value in request.env.items()}
-    return {**settled.credentials, **own}
+    return {**resolved.credentials, **own}
 
 
-def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+def plain_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     """What the container finds set, and everybody may read; yours wins where it may."""
-    env = dict(settled.runner)
-    if settled.gpu_count == 0 and not _asks_for_parts(request):
+    env = dict(resolved.runner)
+    if resolved.gpu_count == 0 and not _asks_for_parts(request):
         env.update(_NO_GPUS)
     if request.num_nodes > 1:
         env["MASTER_PORT"] = DEFAULT_PORT
     env = {name: value for name, value in env.items() if name not in request.env}
     if request.num_nodes > 1:
-        name = settled.name
+        name = resolved.name
         env |= {
             "WORLD_SIZE": str(request.num_nodes),
             "NNODES": str(request.num_nodes),
-            "NUM_GPU_PER_NODE": str(settled.gpu_count),
-            "NPROC_PER_NODE": str(settled.gpu_count),
+            "NUM_GPU_PER_NODE": str(resolved.gpu_count),
+            "NPROC_PER_NODE": str(resolved.gpu_count),
             "MASTER_ADDR": f"{name}-0.{name}",
         }
-    env |= {"TAO_JOB_ID": settled.job_id, "TAO_ATTEMPT": "1"}
+    env |= {"TAO_JOB_ID": resolved.job_id, "TAO_ATTEMPT": "1"}
     if volumes.results_place(request.options.mounts) is not None:
         env["TAO_RESULTS_ROOT"] = RESULTS
     return env
@@ -184,16 +186,14 @@ def wants_login(request: JobRequest) -> bool:
     return at_nvidia and not request.options.image_pull_secret
 
 
-def _job(
-    request: JobRequest, settled: Settled, companions: tuple[tuple[str, dict[str, Any]], ...]
-) -> dict[str, Any]:
+def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> dict[str, Any]:
     options: KubernetesOptions = request.options
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": TTL_SECONDS,
         "template": {
-            "metadata": {"labels": {**options.labels, **_labels(request, settled)}},
-            "spec": _pod_spec(request, settled, [one for _, one in companions]),
+            "metadata": {"labels": {**options.labels, **_labels(request, resolved)}},
+            "spec": _pod_spec(request, resolved, [one for _, one in companions]),
         },
     }
     if request.num_nodes > 1 or options.retries:
@@ -206,10 +206,10 @@ def _job(
         _allow_retries(spec, options.retries)
     if options.active_deadline_seconds:
         spec["activeDeadlineSeconds"] = options.active_deadline_seconds
-    labels = {**options.labels, **_labels(request, settled), naming.LABEL_TOKEN: settled.token}
+    labels = {**options.labels, **_labels(request, resolved), naming.LABEL_TOKEN: resolved.token}
     metadata: dict[str, Any] = {
-        "name": settled.name,
-        "namespace": settled.namespace,
+        "name": resolved.name,
+        "namespace": resolved.namespace,
         "labels": labels,
     }
     if options.annotations:
@@ -228,7 +228,7 @@ def _allow_retries(spec: dict[str, Any], retries: int) -> None:
 
 
 def _pod_spec(
-    request: JobRequest, settled: Settled, companions: list[dict[str, Any]]
+    request: JobRequest, resolved: ResolvedJob, companions: list[dict[str, Any]]
 ) -> dict[str, Any]:
     options: KubernetesOptions = request.options
     parts = [one["metadata"]["name"] for one in companions if one["kind"] == "ConfigMap"]
@@ -239,33 +239,33 @@ def _pod_spec(
         "name": naming.CONTAINER,
         "image": request.image,
         "command": commands.container_command(request.shell_command, retried=bool(options.retries)),
-        "env": _environment(request, settled),
-        "resources": _resources(request, settled),
+        "env": _environment(request, resolved),
+        "resources": _resources(request, resolved),
         "volumeMounts": [*shm_mounts, *user_mounts, *command_mounts],
     }
-    if secret_environment(request, settled):
-        container["envFrom"] = [{"secretRef": {"name": _env_name(settled)}}]
+    if secret_environment(request, resolved):
+        container["envFrom"] = [{"secretRef": {"name": _env_name(resolved)}}]
     if options.image_pull_policy:
         container["imagePullPolicy"] = options.image_pull_policy
     if options.cwd:
         container["workingDir"] = options.cwd
     tolerations = list(options.tolerations)
-    if settled.gpu_count and GPU_TOLERATION not in tolerations:
+    if resolved.gpu_count and GPU_TOLERATION not in tolerations:
         tolerations.append(GPU_TOLERATION)
     pull = list(options.image_pull_secret)
-    if settled.login is not None:
-        pull.append(_pull_name(settled))
+    if resolved.login is not None:
+        pull.append(_pull_name(resolved))
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [container],
         "volumes": [*shm_volumes, *user_volumes, *command_volumes],
         # Whoever deletes the Job, with kubectl as well, gives it this time to save and deliver.
-        "terminationGracePeriodSeconds": math.ceil(settled.stop_seconds),
+        "terminationGracePeriodSeconds": math.ceil(resolved.stop_seconds),
         # Variables for every Service of the namespace are of no use, and may be thousands.
         "enableServiceLinks": False,
     }
     found = {
-        "subdomain": settled.name if request.num_nodes > 1 else None,
+        "subdomain": resolved.name if request.num_nodes > 1 else None,
         "nodeSelector": options.node_selector,
         "tolerations": tolerations,
         "affinity": options.affinity,
@@ -280,10 +280,10 @@ def _pod_spec(
     return {**spec, **{name: value for name, value in found.items() if value}}
 
 
-def _environment(request: JobRequest, settled: Settled) -> list[dict[str, Any]]:
+def _environment(request: JobRequest, resolved: ResolvedJob) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": name, "value": commands.escape(value)}
-        for name, value in plain_environment(request, settled).items()
+        for name, value in plain_environment(request, resolved).items()
     ]
     if request.num_nodes > 1:
         env.append(_from_annotation("NODE_RANK", naming.INDEX_ANNOTATION))
@@ -297,14 +297,14 @@ def _from_annotation(name: str, annotation: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _resources(request: JobRequest, settled: Settled) -> dict[str, Any]:
+def _resources(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
     """Memory and disk are promised and limited; processors are promised only, since a limit on
     them slows a job down that could have used idle ones.
     """
     asked: dict[str, str] = dict(request.options.resources)
     limits = {name: value for name, value in asked.items() if name != "cpu"}
-    if settled.gpu_count:
-        limits[naming.GPU] = str(settled.gpu_count)
+    if resolved.gpu_count:
+        limits[naming.GPU] = str(resolved.gpu_count)
     requests = {name: value for name, value in asked.items() if "/" not in name}
     found = {"requests": requests, "limits": limits}
     return {name: value for name, value in found.items() if value}
@@ -326,70 +326,70 @@ def _shared_memory(request: JobRequest) -> tuple[list[dict[str, Any]], list[dict
     return [{"name": name, "emptyDir": held}], [{"name": name, "mountPath": "/dev/shm"}]  # noqa: S108 - in the container
 
 
-def _companions(request: JobRequest, settled: Settled) -> tuple[tuple[str, dict[str, Any]], ...]:
+def _companions(request: JobRequest, resolved: ResolvedJob) -> Companions:
     made: list[tuple[str, dict[str, Any]]] = []
-    env = secret_environment(request, settled)
+    env = secret_environment(request, resolved)
     if env:
-        made.append(("secrets", _secret(request, settled, _env_name(settled), "Opaque", env)))
-    if settled.login is not None:
-        user, password = settled.login
+        made.append(("secrets", _secret(request, resolved, _env_name(resolved), "Opaque", env)))
+    if resolved.login is not None:
+        user, password = resolved.login
         auth = base64.b64encode(f"{user}:{password.reveal()}".encode()).decode()
         entry = {"username": user, "password": password.reveal(), "auth": auth}
         text = json.dumps({"auths": {NGC_REGISTRY: entry}})
         kind = "kubernetes.io/dockerconfigjson"
-        held = _secret(request, settled, _pull_name(settled), kind, {".dockerconfigjson": text})
+        held = _secret(request, resolved, _pull_name(resolved), kind, {".dockerconfigjson": text})
         made.append(("secrets", held))
     for number, part in enumerate(commands.parts(request.shell_command)):
-        metadata = _metadata(request, settled, f"{settled.name}-command-{number}")
+        metadata = _metadata(request, resolved, f"{resolved.name}-command-{number}")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         made.append(("configmaps", {**body, "immutable": True, "binaryData": {"part": part}}))
     if request.num_nodes > 1:
-        made.append(("services", _service(request, settled)))
+        made.append(("services", _service(request, resolved)))
     return tuple(made)
 
 
-def _service(request: JobRequest, settled: Settled) -> dict[str, Any]:
+def _service(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
     """Names for the pods, before they are ready: that is when they look for each other."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(request, settled, settled.name),
+        "metadata": _metadata(request, resolved, resolved.name),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {naming.JOB_NAME_LABEL: settled.name},
+            "selector": {naming.JOB_NAME_LABEL: resolved.name},
         },
     }
 
 
 def _secret(
-    request: JobRequest, settled: Settled, name: str, kind: str, values: Mapping[str, str]
+    request: JobRequest, resolved: ResolvedJob, name: str, kind: str, values: Mapping[str, str]
 ) -> dict[str, Any]:
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    metadata = _metadata(request, settled, name)
+    metadata = _metadata(request, resolved, name)
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
     return {**body, "immutable": True, "data": data}
 
 
-def _metadata(request: JobRequest, settled: Settled, name: str) -> dict[str, Any]:
-    return {"name": name, "namespace": settled.namespace, "labels": _labels(request, settled)}
+def _metadata(request: JobRequest, resolved: ResolvedJob, name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": resolved.namespace, "labels": _labels(request, resolved)}
 
 
-def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
+def _labels(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     return {
         naming.LABEL: "true",
-        naming.LABEL_JOB: settled.job_id,
+        naming.LABEL_JOB: resolved.job_id,
         naming.LABEL_NETWORK: naming.label_value(request.network_arch),
         naming.LABEL_ACTION: naming.label_value(request.action),
     }
 
 
-def _env_name(settled: Settled) -> str:
-    return f"{settled.name}-env"
+def _env_name(resolved: ResolvedJob) -> str:
+    return f"{resolved.name}-env"
 
 
-def _pull_name(settled: Settled) -> str:
-    return f"{settled.name}-pull"
+def _pull_name(resolved: ResolvedJob) -> str:
+    return f"{resolved.name}-pull"
 
 
 def _pretty(value: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ from tao_sdk.platforms.kubernetes.states import (
     needs_pods,
     queue_of,
 )
-from tao_sdk.platforms.kubernetes.submitting import is_fence
+from tao_sdk.platforms.kubernetes.submit import is_fence
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 _MOST_EVENTS = "500"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from tao_sdk.platforms.backend import JobRef
-from tao_sdk.platforms.kubernetes.looking import RECORDS, Looker
+from tao_sdk.platforms.kubernetes.volume_probe import RECORDS, VolumeProbe
 from tao_sdk.platforms.kubernetes.volumes import parse_place
 from tao_sdk.result_record import ResultRecord
 
@@ -20,8 +20,8 @@ _GOOD_SECONDS = 15.0
 class Records:
     """Records on the volumes of one cluster."""
 
-    def __init__(self, looker: Looker, nodes_of: Callable[[JobRef], Sequence[str]]) -> None:
-        self._looker = looker
+    def __init__(self, probe: VolumeProbe, nodes_of: Callable[[JobRef], Sequence[str]]) -> None:
+        self._probe = probe
         self._nodes_of = nodes_of
         """Where nodes have the volume, which of them a job was on."""
         self._vanished: dict[str, JobRef] = {}
@@ -56,7 +56,7 @@ class Records:
         words = " ".join(job.job_id for job in jobs)
         where = native["namespace"], place, RECORDS, native["pod"], words
         nodes = {node for job in jobs for node in self._nodes_of(job) or [""]}
-        text = "\n".join(self._looker.ask(*where, node) for node in sorted(nodes))
+        text = "\n".join(self._probe.run(*where, node) for node in sorted(nodes))
         found = {}
         for job in jobs:
             parsed = (ResultRecord.parse(line, job.job_id) for line in text.splitlines())

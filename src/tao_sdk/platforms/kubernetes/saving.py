@@ -20,8 +20,8 @@ from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.leftovers import sweep
-from tao_sdk.platforms.kubernetes.looking import is_on_nodes
 from tao_sdk.platforms.kubernetes.pods import has_begun, name_of, node_of
+from tao_sdk.platforms.kubernetes.volume_probe import is_on_nodes
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 # What is kept of a log that nobody asked for: the end of it, and what comes while it is followed.

@@ -33,7 +33,7 @@ _SETTLE_SECONDS = 30.0
 _SETTLE_PAUSE_SECONDS = 0.1
 
 
-class Submitting:
+class Submitter:
     """Jobs of one cluster, on their way to it."""
 
     def __init__(self, api: KubernetesClient) -> None:

@@ -1,7 +1,7 @@
-"""Looking at volumes: a short-lived Job mounts one and tells what is there.
+"""Run a shell program on a volume, in a short-lived Job that mounts it.
 
-Nothing but a pod can see a claim. The Job ends itself and is removed by the cluster, whatever
-becomes of us. It uses the image of a job that ran there, which the nodes have as a rule, or
+Only a pod can see a claim. The Job ends itself and the cluster removes it even if this process
+dies. It uses the image of a job that used the volume, which nodes usually have, or
 TAO_K8S_LOOK_IMAGE.
 """
 
@@ -22,13 +22,25 @@ from tao_sdk.platforms.kubernetes.pods import STUCK, issue_of, name_of, phase_of
 from tao_sdk.platforms.kubernetes.volumes import Place
 from tao_sdk.platforms.volume_programs import END
 
-_WINDOW = "/window"
+_MOUNT = "/volume"
 _SECONDS = 120.0
 _PAUSE_SECONDS = 0.2
 _STUCK_SECONDS = 30.0
 _TTL_SECONDS = 60
-# What a pod needs to be put on a node and to have its image, taken from the job that used it.
-_LIKE = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "serviceAccountName")
+# What a pod needs to be admitted, scheduled and to read what the job wrote.
+_POD_FIELDS = (
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "imagePullSecrets",
+    "serviceAccountName",
+    "automountServiceAccountToken",
+    "runtimeClassName",
+    "securityContext",
+)
+
+# The key under which a template keeps the security context of the container.
+_CONTAINER_CONTEXT = "containerSecurityContext"
 
 # $W: the folders, one for each job.
 RECORDS = (
@@ -38,31 +50,32 @@ RECORDS = (
 REMOVE = '[ -e "$P" ] || echo absent; rm -rf "$P" && [ ! -e "$P" ] && echo removed'
 
 
-def like(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What is remembered of a job's pods, for looking at its volumes later."""
+def template_of(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a job's pod spec that later Jobs on its volumes repeat."""
     container = pod_spec["containers"][0]
-    found = {name: pod_spec[name] for name in _LIKE if name in pod_spec}
-    # A Secret for the registry that belongs to the job goes with it.
-    mine = [one for one in found.get("imagePullSecrets", ()) if not _is_ours(one["name"])]
-    if "imagePullSecrets" in found:
-        found["imagePullSecrets"] = mine
+    found = {name: pod_spec[name] for name in _POD_FIELDS if name in pod_spec}
+    if secrets := found.get("imagePullSecrets"):
+        # A pull Secret that the SDK made is deleted with its job.
+        found["imagePullSecrets"] = [one for one in secrets if not _is_ours(one["name"])]
+    if context := container.get("securityContext"):
+        found[_CONTAINER_CONTEXT] = context
     return {"image": container["image"], **found}
 
 
 def is_on_nodes(job: JobRef) -> bool:
-    """Are its results in folders of the nodes that it ran on?"""
+    """Whether its results are in folders of the nodes that it ran on."""
     return bool(job.native["results"].startswith("hostpath:"))
 
 
-class Looker:
-    """Looks at volumes of one cluster."""
+class VolumeProbe:
+    """Runs programs on the volumes of one cluster."""
 
     def __init__(self, api: KubernetesClient) -> None:
         self._api = api
         self._used: dict[str, Mapping[str, Any]] = {}
-        """How we looked last, by namespace."""
+        """The last template, by namespace."""
 
-    def ask(
+    def run(
         self,
         namespace: str,
         place: Place,
@@ -71,10 +84,10 @@ class Looker:
         words: str = "",
         node: str = "",
     ) -> str:
-        """What a shell program says that finds the place at $P, and `words` at $W.
+        """The output of a shell program that has the place at $P and `words` at $W.
 
-        Nothing, where the claim or its namespace is gone. A folder of a node is looked at on
-        `node`, or else on whichever the cluster takes.
+        "" if the claim or its namespace is gone. A `hostpath` place is mounted on `node`, or on
+        the node that the scheduler takes.
         """
         if place.kind == "pvc" and self._is_gone(namespace, place.name):
             return ""
@@ -90,8 +103,8 @@ class Looker:
             if error.missing:
                 return ""
             raise BackendUnreachableError(
-                f"{place} is looked at by a Job in namespace {namespace}, which Kubernetes "
-                f"refuses: {error.message}"
+                f"cannot inspect {place}: Kubernetes refuses the Job for it in namespace "
+                f"{namespace}: {error.message}"
             ) from error
         try:
             return self._wait(namespace, name, place)
@@ -103,7 +116,7 @@ class Looker:
                     raise
 
     def template_in(self, namespace: str) -> Mapping[str, Any]:
-        """How to look where no job is named: like the newest job of ours there."""
+        """The template of the newest job of ours there, where no job is named."""
         if chosen := settings.lookup("TAO_K8S_LOOK_IMAGE"):
             return {"image": chosen}
         try:
@@ -115,7 +128,7 @@ class Looker:
         if not listed:
             return self._used.get(namespace) or {"image": settings.get("TAO_K8S_LOOK_IMAGE")}
         newest = max(listed, key=lambda job: str(job["metadata"]["creationTimestamp"]))
-        return like(newest["spec"]["template"]["spec"])
+        return template_of(newest["spec"]["template"]["spec"])
 
     def _is_gone(self, namespace: str, claim: str) -> bool:
         try:
@@ -128,41 +141,43 @@ class Looker:
         began = time.monotonic()
         pods = naming.core_path(namespace, "pods")
         selector = f"{naming.JOB_NAME_LABEL}={name}"
-        told = "its pod was not made"
+        cause = "its pod was not created"
         while (waited := time.monotonic() - began) < _SECONDS:
             for pod in self._api.list_all(pods, labelSelector=selector).items:
                 if phase_of(pod) in ("Succeeded", "Failed"):
                     log = self._api.text(f"{pods}/{name_of(pod)}/log", container=naming.CONTAINER)
-                    return _whole(log, place)
+                    return _complete_output(log, place)
                 if issue := issue_of(pod):
-                    told = str(issue)
+                    cause = str(issue)
                     if issue.reason in STUCK and waited > _STUCK_SECONDS:
-                        raise BackendUnreachableError(f"{place} cannot be looked at: {told}")
+                        raise BackendUnreachableError(f"cannot inspect {place}: {cause}")
             time.sleep(_PAUSE_SECONDS)
-        raise BackendUnreachableError(f"{place} was not looked at within {_SECONDS:g} s: {told}")
+        raise BackendUnreachableError(f"cannot inspect {place} within {_SECONDS:g} s: {cause}")
 
 
 def _job(
     name: str, place: Place, program: str, template: Mapping[str, Any], words: str
 ) -> dict[str, Any]:
-    # The top of the volume is mounted: the place itself may not be there.
-    path = f"{_WINDOW}/{place.path}" if place.kind == "pvc" else f"{_WINDOW}/{_leaf(place.path)}"
+    # Mount the top of the volume: the place itself may not exist.
+    path = f"{_MOUNT}/{place.path}" if place.kind == "pvc" else f"{_MOUNT}/{_leaf(place.path)}"
     above = place if place.kind == "pvc" else place._replace(path=_above(place.path))
     script = f"{program}; echo; echo {END}"
-    container = {
+    container: dict[str, Any] = {
         "name": naming.CONTAINER,
         "image": template["image"],
         "command": ["/bin/sh", "-c", escape(script)],
         "env": [{"name": "P", "value": escape(path)}, {"name": "W", "value": escape(words)}],
-        "volumeMounts": [{"name": "window", "mountPath": _WINDOW}],
+        "volumeMounts": [{"name": "volume", "mountPath": _MOUNT}],
     }
+    if context := template.get(_CONTAINER_CONTEXT):
+        container["securityContext"] = context
     pod = {
-        **{key: value for key, value in template.items() if key in _LIKE},
+        **{key: value for key, value in template.items() if key in _POD_FIELDS},
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
         "enableServiceLinks": False,
         "containers": [container],
-        "volumes": [above.volume("window")],
+        "volumes": [above.volume("volume")],
     }
     labels = {naming.LABEL_HELPER: "true"}
     return {
@@ -178,7 +193,7 @@ def _job(
     }
 
 
-def _whole(log: str, place: Place) -> str:
+def _complete_output(log: str, place: Place) -> str:
     text, end, _ = log.rpartition(f"\n{END}")
     if not end:
         raise BackendUnreachableError(f"the answer about {place} was cut short: {log[-200:]!r}")

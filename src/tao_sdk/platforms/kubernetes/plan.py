@@ -57,7 +57,7 @@ def login(request: JobRequest) -> tuple[str, Secret] | None:
     return settings.get("DOCKER_USERNAME"), Secret(key)
 
 
-class Guard:
+class ClusterChecks:
     """Looks at the cluster for what would keep a job from running."""
 
     def __init__(self, api: KubernetesClient, cluster: Cluster) -> None:
