@@ -16,10 +16,10 @@ from typing import Any
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, ValidationError
-from tao_sdk.platforms.brev.answers import Instance
-from tao_sdk.platforms.brev.choosing import FOR_A_CLOUD, best_offer
-from tao_sdk.platforms.brev.cli import API_KEY_PREFIX, INSTALL_HINT, LOGIN_HINT, BrevCli
+from tao_sdk.platforms.brev.client import API_KEY_PREFIX, INSTALL_HINT, LOGIN_HINT, BrevClient
+from tao_sdk.platforms.brev.offers import FOR_A_CLOUD, best_offer
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
+from tao_sdk.platforms.brev.parse import Instance
 from tao_sdk.platforms.request import checked_options
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped, warning
 from tao_sdk.preflight.credentials import credential_checks
@@ -53,10 +53,10 @@ def _access(request: PreflightRequest) -> Iterator[Check]:
         yield skipped("brev.access", "not asked: platform access is skipped")
         return
     with tempfile.TemporaryDirectory() as nothing_kept:
-        yield from _answers(request, BrevCli(Path(nothing_kept)))
+        yield from _answers(request, BrevClient(Path(nothing_kept)))
 
 
-def _answers(request: PreflightRequest, cli: BrevCli) -> Iterator[Check]:
+def _answers(request: PreflightRequest, cli: BrevClient) -> Iterator[Check]:
     try:
         instances = cli.instances()
     except BackendUnreachableError as error:
@@ -100,7 +100,7 @@ def _instance(asked: Any, instances: Sequence[Instance]) -> Check:
     return failed("brev.instance", f"no instance {name!r}; there are: {names}", remedy)
 
 
-def _offer(request: PreflightRequest, cli: BrevCli) -> Check:
+def _offer(request: PreflightRequest, cli: BrevClient) -> Check:
     """One that is made for the job: which, and what it costs."""
     given = {
         name: request.options[name]

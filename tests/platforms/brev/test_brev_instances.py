@@ -24,7 +24,7 @@ from tao_sdk.errors import (
 )
 from tao_sdk.platforms.brev import BrevSDK
 from tao_sdk.platforms.brev.backend import BrevBackend
-from tao_sdk.platforms.brev.cli import BrevCli
+from tao_sdk.platforms.brev.client import BrevClient
 from tao_sdk.platforms.brev.instances import InstanceProgress, Instances
 from tao_sdk.platforms.brev.ledger import DELETED, KEPT, UNWANTED, Ledger
 from tao_sdk.platforms.conformance import eventually
@@ -234,13 +234,13 @@ def test_an_order_that_is_refused(lab: BrevLab) -> None:
 
 def test_an_order_without_an_answer(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have been heard: what came of it is looked for, and given back."""
-    real = BrevCli.create
+    real = BrevClient.create
 
     def unanswered(*order: Any) -> None:
         real(*order)
         raise BackendUnreachableError("`brev create` did not answer within 300 s")
 
-    monkeypatch.setattr(BrevCli, "create", unanswered)
+    monkeypatch.setattr(BrevClient, "create", unanswered)
     sdk = lab.sdk()
     with pytest.raises(BackendUnreachableError, match="did not answer"):
         sdk.create_job(**new("true"))
@@ -344,7 +344,7 @@ def test_a_delete_that_fails_is_repeated_before_the_end_is_told(lab: BrevLab) ->
 def test_an_end_is_told_though_nobody_can_delete(
     lab: BrevLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tao_sdk.platforms.brev.closing.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("tao_sdk.platforms.brev.cleanup.PATIENCE_SECONDS", 1.0)
     sdk = lab.sdk()
     job = sdk.create_job(**new("true"))
     with lab.cloud.faulty(delete_fails=1000):

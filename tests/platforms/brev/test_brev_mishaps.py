@@ -44,7 +44,7 @@ class TestPolls:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.job("sleep 600"))
         eventually(lambda: sdk.get_job_status(job.id).status == "Running")
-        monkeypatch.setattr("tao_sdk.platforms.brev.cli.LIST_SECONDS", 0.01)
+        monkeypatch.setattr("tao_sdk.platforms.brev.client.LIST_SECONDS", 0.01)
         assert "did not answer within" in sdk.get_job_status(job.id).message
 
     def test_one_exec_for_all_jobs_of_an_instance(self, lab: BrevLab) -> None:

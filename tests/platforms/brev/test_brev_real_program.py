@@ -16,8 +16,8 @@ import pytest
 
 from lab import unavailable
 from lab.packages import cache
-from tao_sdk.platforms.brev.answers import parse_flags, parse_version
-from tao_sdk.platforms.brev.cli import OLDEST
+from tao_sdk.platforms.brev.client import OLDEST
+from tao_sdk.platforms.brev.parse import parse_flags, parse_version
 
 USED = {
     "ls": {"json"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.platforms.brev.states import End
+from tao_sdk.platforms.brev.status import End
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles, OutcomeFiles
 from tao_sdk.platforms.docker.status import Outcome
 

@@ -27,17 +27,19 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
-from tao_sdk.platforms.brev import closing, planning
-from tao_sdk.platforms.brev.answers import Instance
-from tao_sdk.platforms.brev.choosing import best_offer
-from tao_sdk.platforms.brev.cli import BrevCli, NotLoggedInError
+from tao_sdk.platforms.brev import cleanup
+from tao_sdk.platforms.brev import plan as planning
+from tao_sdk.platforms.brev.client import BrevClient
+from tao_sdk.platforms.brev.errors import NotLoggedInError
 from tao_sdk.platforms.brev.instances import Instances, Listener
-from tao_sdk.platforms.brev.launching import Launcher, by_instance
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.logs import chunk_of, parse_cursor
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
+from tao_sdk.platforms.brev.offers import best_offer
 from tao_sdk.platforms.brev.options import BrevOptions
-from tao_sdk.platforms.brev.states import Answer, End, judge, parse_answer
+from tao_sdk.platforms.brev.parse import Instance
+from tao_sdk.platforms.brev.status import Answer, End, judge, parse_answer
+from tao_sdk.platforms.brev.submit import Launcher, by_instance
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.mounts import results_mount
@@ -63,11 +65,11 @@ class BrevBackend(Backend):
 
     platform = "brev"
     poll_seconds = 5.0
-    transport: BrevCli
+    transport: BrevClient
 
     def __init__(self, folder: Path, listener: Listener) -> None:
         """`folder` is for what is kept beside the store."""
-        self.transport = BrevCli(folder)
+        self.transport = BrevClient(folder)
         self.kept = OutcomeFiles(folder / "kept", End, outcome_name="end.json", log_name="log")
         self.instances = Instances(self.transport, Ledger(folder / "instances"), listener)
         self._outgoing = folder / "outgoing"
@@ -175,13 +177,13 @@ class BrevBackend(Backend):
             return observed
         machine = self.machine(name)
         try:
-            closing.save(self.kept, machine, ended)
+            cleanup.save(self.kept, machine, ended)
             others = (answer or self._look(name, ())).others
         except (BackendUnreachableError, OSError) as error:  # a full disk here, say
             return observed | _unreachable(ended, f"it has ended; its log is not here yet: {error}")
         open_jobs = len(jobs) - len(ended)
-        held = closing.held_results(ended, self.kept)
-        told, may_be_told = closing.Release(self.instances, entry).decide(held, others + open_jobs)
+        held = cleanup.held_results(ended, self.kept)
+        told, may_be_told = cleanup.Release(self.instances, entry).decide(held, others + open_jobs)
         if not may_be_told:
             return observed | _unreachable(ended, f"it has ended; {told}")
         for job in ended:
@@ -240,7 +242,7 @@ class BrevBackend(Backend):
             if instance is None or instance.going:
                 found.update({job.job_id: RawEvidence(Evidence()) for job in mine})
             elif instance.running:
-                ends = closing.ends_of(self.machine(name), mine)
+                ends = cleanup.ends_of(self.machine(name), mine)
                 for job in mine:
                     end = ends.get(job.job_id)
                     found[job.job_id] = RawEvidence(end.evidence if end else Evidence())
@@ -327,7 +329,7 @@ class BrevBackend(Backend):
 
     def pulled(self, job: JobRef) -> None:
         """A job's results are wherever they were wanted: its instance is not kept for them."""
-        closing.no_longer_held(self.instances, job)
+        cleanup.no_longer_held(self.instances, job)
 
     def machine(self, name: str) -> Machine:
         return Machine(self.transport, name, self._outgoing)

@@ -17,9 +17,13 @@ from tao_sdk.errors import (
     CapacityError,
     SubmissionRejectedError,
 )
-from tao_sdk.platforms.brev import answers
-from tao_sdk.platforms.brev.answers import Instance
-from tao_sdk.platforms.brev.cli import BrevCli, RefusedError
+from tao_sdk.platforms.brev.client import BrevClient
+from tao_sdk.platforms.brev.errors import (
+    RefusedError,
+    says_name_taken,
+    says_no_capacity,
+    says_no_such_instance,
+)
 from tao_sdk.platforms.brev.ledger import (
     DELETED,
     IN_USE,
@@ -30,6 +34,7 @@ from tao_sdk.platforms.brev.ledger import (
     Ledger,
 )
 from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.brev.parse import Instance
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.remote.framing import Section
 
@@ -60,7 +65,7 @@ Listener = Callable[[InstanceProgress], None]
 class Instances:
     """The instances of an account, and those among them that this store has ordered."""
 
-    def __init__(self, cli: BrevCli, ledger: Ledger, listener: Listener) -> None:
+    def __init__(self, cli: BrevClient, ledger: Ledger, listener: Listener) -> None:
         self._cli = cli
         self.ledger = ledger
         self._listener = listener
@@ -93,9 +98,9 @@ class Instances:
             self._cli.create(entry.name, entry.type, extra)
         except RefusedError as error:
             told = str(error)
-            if answers.says_name_taken(told):
+            if says_name_taken(told):
                 return  # by us: the name is made of the job's id
-            if answers.says_no_capacity(told):
+            if says_no_capacity(told):
                 raise CapacityError(f"Brev has no {entry.type} to give: {error}") from error
             raise SubmissionRejectedError(f"Brev makes no instance: {error}") from error
 
@@ -166,7 +171,7 @@ class Instances:
         try:
             self._cli.change("delete", name)
         except RefusedError as error:
-            if not answers.says_no_such_instance(str(error)):
+            if not says_no_such_instance(str(error)):
                 raise
         self._listed.forget("all")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk.atomic_files import write_private_json
-from tao_sdk.platforms.brev.answers import cost
+from tao_sdk.platforms.brev.parse import cost
 
 IN_USE = "in use"
 KEPT = "kept"

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.brev.cli import BrevCli, RefusedError
+from tao_sdk.platforms.brev.client import BrevClient
+from tao_sdk.platforms.brev.errors import RefusedError
 from tao_sdk.platforms.remote.framing import Call, Programs, Section
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError
 
@@ -38,7 +39,7 @@ _PAUSES = (0.2, 0.5, 1.0)
 class Machine:
     """An instance that is running."""
 
-    def __init__(self, cli: BrevCli, name: str, outgoing: Path) -> None:
+    def __init__(self, cli: BrevClient, name: str, outgoing: Path) -> None:
         """`outgoing` is a private folder for what is on its way there."""
         self._cli = cli
         self.name = name

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef, Plan, Submission
-from tao_sdk.platforms.brev import planning
-from tao_sdk.platforms.brev.choosing import FOR_A_CLOUD
+from tao_sdk.platforms.brev import plan as planning
 from tao_sdk.platforms.brev.instances import Instances, refuse_unfit
 from tao_sdk.platforms.brev.ledger import Entry
 from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.brev.offers import FOR_A_CLOUD
 from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.remote.framing import table
 

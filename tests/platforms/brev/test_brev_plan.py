@@ -13,10 +13,10 @@ import pytest
 
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import JobIdentity
-from tao_sdk.platforms.brev import planning
-from tao_sdk.platforms.brev.answers import Offer
+from tao_sdk.platforms.brev import plan as planning
 from tao_sdk.platforms.brev.options import BrevOptions
-from tao_sdk.platforms.brev.planning import Place
+from tao_sdk.platforms.brev.parse import Offer
+from tao_sdk.platforms.brev.plan import Place
 from tao_sdk.platforms.request import JobRequest, build_request
 
 IDENTITY = JobIdentity("0f1e2d3c-0000-4000-8000-000000000001", "a" * 32)

@@ -119,54 +119,6 @@ def parse_flags(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", text))
 
 
-# What the program, or Brev behind it, says when nobody is logged in. "EOF" is its question "would
-# you like to log in?", which nobody answers here.
-_NO_LOGIN = re.compile(
-    r"\b401\b|unauthori[sz]ed|logged out|not logged in|log in\?|\bErrorForbidden\b|\b403\b|"
-    r"(?m:^|: )EOF\b|refresh token",
-    re.IGNORECASE,
-)
-_NO_CAPACITY = re.compile(
-    r"capacity|insufficient|out of stock|not available|unavailable|quota|no instances? (types? )?"
-    r"(match|available)",
-    re.IGNORECASE,
-)
-_NO_SUCH = re.compile(
-    r"not found|no (such )?(workspace|instance|dev environment)|does not exist|could not find",
-    re.IGNORECASE,
-)
-_TAKEN = re.compile(r"already (exists|in use|taken)|duplicate", re.IGNORECASE)
-# `create` ends with the same words whatever went wrong; what did is among its progress, with a
-# trace of its own before the cause.
-_WHY_NOT_MADE = re.compile(
-    r"\bFailed: (?P<why>.*?)\s*(?=^Type \S+ had failures|^Warning: Only created|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-def why_not_made(said: str) -> str:
-    """What `create` has said about its failure; "" where it did not."""
-    found = list(_WHY_NOT_MADE.finditer(said))
-    lines = [line.strip(" :") for line in found[-1]["why"].splitlines()] if found else []
-    return next((line for line in reversed(lines) if line), "")
-
-
-def says_no_login(complaint: str) -> bool:
-    return bool(_NO_LOGIN.search(complaint))
-
-
-def says_no_capacity(complaint: str) -> bool:
-    return bool(_NO_CAPACITY.search(complaint))
-
-
-def says_no_such_instance(complaint: str) -> bool:
-    return bool(_NO_SUCH.search(complaint))
-
-
-def says_name_taken(complaint: str) -> bool:
-    return bool(_TAKEN.search(complaint))
-
-
 def _json(text: str) -> Any:
     """The document in the answer, without what is said around it: before it there may be a note
     about a new version, after it a tutorial."""

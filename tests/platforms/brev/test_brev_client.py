@@ -9,7 +9,8 @@ import pytest
 
 from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
 from tao_sdk.platforms.brev import BrevSDK
-from tao_sdk.platforms.brev.cli import BrevCli, RefusedError
+from tao_sdk.platforms.brev.client import BrevClient
+from tao_sdk.platforms.brev.errors import RefusedError
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.remote.streams import CutOffError
@@ -51,11 +52,11 @@ def test_one_that_is_too_old(program: Path, tmp_path: Path) -> None:
 def test_asked_once_what_it_can_do(program: Path, tmp_path: Path) -> None:
     write(program, f'echo "$*" >> {tmp_path}/asked; echo "v0.6.335 --type --detached"')
     folder = tmp_path / "kept"
-    assert BrevCli(folder).facts().create_flags == {"type", "detached"}
-    assert BrevCli(folder).facts().version == (0, 6, 335)
+    assert BrevClient(folder).facts().create_flags == {"type", "detached"}
+    assert BrevClient(folder).facts().version == (0, 6, 335)
     assert sorted((tmp_path / "asked").read_text().splitlines()) == ["--version", "create --help"]
     write(program, "echo v0.6.400")
-    assert BrevCli(folder).facts().version == (0, 6, 400), "another program"
+    assert BrevClient(folder).facts().version == (0, 6, 400), "another program"
 
 
 @pytest.mark.seed("000.4")
@@ -64,7 +65,7 @@ def test_a_key_goes_by_environment(
 ) -> None:
     """Lesson E2: BREV_API_TOKEN is optional, and never an argument of anybody."""
     write(program, f'echo "$* $BREV_API_KEY" >> {tmp_path}/asked; echo "[]"')
-    cli = BrevCli(tmp_path / "kept")
+    cli = BrevClient(tmp_path / "kept")
     cli.instances()
     monkeypatch.setenv("BREV_API_TOKEN", "bak-canary")
     cli.instances()
@@ -81,43 +82,43 @@ def test_nobody_is_logged_in(program: Path, tmp_path: Path, said: str) -> None:
     with pytest.raises(CredentialError, match=r"brev login.*BREV_API_TOKEN"):
         sdk(tmp_path).create_job(**JOB)
     with pytest.raises(BackendUnreachableError, match="does not know you"):
-        BrevCli(tmp_path / "kept").instances()
+        BrevClient(tmp_path / "kept").instances()
 
 
 def test_a_question_is_asked_again(program: Path, tmp_path: Path) -> None:
     count = tmp_path / "count"
     write(program, f'echo x >> {count}; [ "$(wc -l < {count})" -ge 3 ] || exit 1; echo "[]"')
-    assert BrevCli(tmp_path / "kept").instances() == []
+    assert BrevClient(tmp_path / "kept").instances() == []
 
 
 def test_an_order_is_not(program: Path, tmp_path: Path) -> None:
     write(program, f"echo x >> {tmp_path}/count; echo no >&2; exit 1")
     with pytest.raises(RefusedError, match="`brev create`: no"):
-        BrevCli(tmp_path / "kept").create("tao-1", "g5.xlarge")
+        BrevClient(tmp_path / "kept").create("tao-1", "g5.xlarge")
     assert (tmp_path / "count").read_text() == "x\n"
 
 
 def test_what_nobody_understands(program: Path, tmp_path: Path) -> None:
     write(program, "echo 'NAME STATUS'")
     with pytest.raises(BackendUnreachableError, match="nobody understands"):
-        BrevCli(tmp_path / "kept").instances()
+        BrevClient(tmp_path / "kept").instances()
 
 
 def test_a_program_that_cannot_be_run(program: Path, tmp_path: Path) -> None:
     program.write_text("not a program")
     program.chmod(0o755)
     with pytest.raises(BackendUnreachableError, match="cannot be run"):
-        BrevCli(tmp_path / "kept").instances()
+        BrevClient(tmp_path / "kept").instances()
 
 
 def test_it_complains_on_its_output(program: Path, tmp_path: Path) -> None:
     """Its last words are on its output; what it was at before is on its error output."""
     write(program, "echo 'Connection failed, checking...' >&2; echo 'box is on fire'; exit 1")
     with pytest.raises(RefusedError, match="`brev stop`: box is on fire"):
-        BrevCli(tmp_path / "kept").change("stop", "box")
+        BrevClient(tmp_path / "kept").change("stop", "box")
     write(program, "echo 'Connection failed, checking...' >&2; echo 'log in? [y/n]: EOF'; exit 1")
     with pytest.raises(BackendUnreachableError, match="does not know you"):
-        BrevCli(tmp_path / "kept").change("stop", "box")
+        BrevClient(tmp_path / "kept").change("stop", "box")
 
 
 @pytest.mark.parametrize("stream", ["", ">&2"], ids=["output", "error output"])
@@ -136,7 +137,7 @@ END
 echo 'could only create 0/1 instances'; exit 1""",
     )
     with pytest.raises(RefusedError, match=r"your organization has no credits$"):
-        BrevCli(tmp_path / "kept").create("tao-1", "g5.xlarge")
+        BrevClient(tmp_path / "kept").create("tao-1", "g5.xlarge")
 
 
 def test_a_version_that_nobody_can_tell(program: Path, tmp_path: Path) -> None:
@@ -148,18 +149,18 @@ def test_a_version_that_nobody_can_tell(program: Path, tmp_path: Path) -> None:
         "create) echo '--type --detached';; esac",
     )
     for _ in range(2):
-        cli = BrevCli(tmp_path / "kept")
+        cli = BrevClient(tmp_path / "kept")
         cli.check()
         assert cli.facts().version is None
     assert (tmp_path / "asked").read_text().splitlines() == ["create", "--version"], "once"
     write(program, "echo 'v0.6.335 --type --detached'")
-    assert BrevCli(tmp_path / "kept").facts().version == (0, 6, 335)
+    assert BrevClient(tmp_path / "kept").facts().version == (0, 6, 335)
 
 
 def test_one_that_cannot_do_what_is_needed(program: Path, tmp_path: Path) -> None:
     write(program, "echo 'v0.6.335 --gpu string'")
     with pytest.raises(PlatformError, match=r"no `create --detached`, `create --type`: install"):
-        BrevCli(tmp_path / "kept").check()
+        BrevClient(tmp_path / "kept").check()
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
@@ -167,7 +168,7 @@ def test_what_it_started_ends_with_it(program: Path, tmp_path: Path, streaming: 
     """Its ssh would wait for ever for an instance that does not answer."""
     mark = f"600.{uuid.uuid4().int}"
     write(program, f"sleep {mark} & wait")
-    cli = BrevCli(tmp_path / "kept")
+    cli = BrevClient(tmp_path / "kept")
     if streaming:
         with (
             pytest.raises(CutOffError, match="no answer for 3 s"),
@@ -190,7 +191,7 @@ def test_a_folder_with_a_colon(
     (folder / "file").write_text("data")
     monkeypatch.setenv("PATH", "bin:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
-    BrevCli(tmp_path / "kept").copy(folder / "file", "box", "there")
+    BrevClient(tmp_path / "kept").copy(folder / "file", "box", "there")
     assert (tmp_path / "copied").read_text() == "data"
 
 

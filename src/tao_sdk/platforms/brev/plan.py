@@ -11,9 +11,9 @@ from typing import NamedTuple
 from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import Artefact, JobIdentity
-from tao_sdk.platforms.brev.answers import Offer, cost
 from tao_sdk.platforms.brev.machine import PROGRAMS
 from tao_sdk.platforms.brev.options import BrevOptions
+from tao_sdk.platforms.brev.parse import Offer, cost
 from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.mounts import RESULTS, results_mount

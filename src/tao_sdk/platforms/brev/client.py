@@ -21,8 +21,20 @@ from tao_sdk import settings
 from tao_sdk.atomic_files import write_private_json
 from tao_sdk.errors import BackendUnreachableError, PlatformError
 from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.brev import answers
-from tao_sdk.platforms.brev.answers import Instance, Offer
+from tao_sdk.platforms.brev.errors import (
+    NotLoggedInError,
+    RefusedError,
+    says_no_login,
+    why_not_made,
+)
+from tao_sdk.platforms.brev.parse import (
+    Instance,
+    Offer,
+    parse_flags,
+    parse_instances,
+    parse_offers,
+    parse_version,
+)
 from tao_sdk.platforms.remote.streams import RunningProgram, started
 
 OLDEST = (0, 6, 310)
@@ -50,14 +62,6 @@ LOGIN_HINT = (
     "console, which brev programs from September 2026 on take; other tokens are not used, because "
     "the program takes them only where every user could read them"
 )
-
-
-class NotLoggedInError(BackendUnreachableError):
-    """Brev does not know who asks."""
-
-
-class RefusedError(PlatformError):
-    """The program ran, and says no."""
 
 
 class Said(NamedTuple):
@@ -89,7 +93,7 @@ class Facts(NamedTuple):
     create_flags: frozenset[str]
 
 
-class BrevCli:
+class BrevClient:
     """Runs the program; every run is recorded in `calls`."""
 
     def __init__(self, folder: Path) -> None:
@@ -102,19 +106,19 @@ class BrevCli:
 
     def instances(self) -> list[Instance]:
         """`brev ls`: every instance of the account."""
-        return self._asked("ls", ["ls", "--json"], LIST_SECONDS, answers.parse_instances)
+        return self._asked("ls", ["ls", "--json"], LIST_SECONDS, parse_instances)
 
     def offers(self, *, gpus: bool) -> list[Offer]:
         """`brev search`: what can be had."""
         words = ["search", "--json"] if gpus else ["search", "cpu", "--json"]
-        return self._asked("search", words, SEARCH_SECONDS, answers.parse_offers)
+        return self._asked("search", words, SEARCH_SECONDS, parse_offers)
 
     def create(self, name: str, kind: str, extra: Sequence[str] = ()) -> None:
         """`brev create`, which returns before the instance is ready."""
         words = ["create", name, "--type", kind, *extra, "--detached"]
         said = self._run("create", words, CREATE_SECONDS, any_code=True, tied=True)
         if said.code:
-            why = answers.why_not_made(f"{said.progress}\n{said.text}") or said.last_words
+            why = why_not_made(f"{said.progress}\n{said.text}") or said.last_words
             raise RefusedError(f"`brev create`: {why}")
 
     def change(self, verb: str, name: str) -> None:
@@ -178,12 +182,12 @@ class BrevCli:
             if kept["program"] == key:
                 version = kept["version"]
                 return Facts(tuple(version) if version else None, frozenset(kept["create_flags"]))
-        flags = self._asked("help", ["create", "--help"], _QUICK_SECONDS, answers.parse_flags)
+        flags = self._asked("help", ["create", "--help"], _QUICK_SECONDS, parse_flags)
         version = None
         # It asks GitHub for newer ones, which need not be reachable from here.
         with contextlib.suppress(RefusedError, BackendUnreachableError):
             said = self._run("version", ["--version"], _QUICK_SECONDS)
-            version = answers.parse_version(said.text or said.progress)
+            version = parse_version(said.text or said.progress)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         kept = {"program": key, "version": version, "create_flags": sorted(flags)}
         write_private_json(store, kept)
@@ -209,7 +213,7 @@ class BrevCli:
                 raise BackendUnreachableError(
                     f"`brev {words[0]}` did not answer within {seconds:g} s"
                 ) from None
-        if said.code and answers.says_no_login(said.complaint):
+        if said.code and says_no_login(said.complaint):
             raise NotLoggedInError(f"Brev does not know you ({said.last_words}): {LOGIN_HINT}")
         if said.code and not any_code:
             raise RefusedError(f"`brev {words[0]}`: {said.last_words}")

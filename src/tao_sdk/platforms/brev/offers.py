@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from tao_sdk.errors import CapacityError, UnsupportedError
-from tao_sdk.platforms.brev.answers import Offer
-from tao_sdk.platforms.brev.cli import BrevCli
+from tao_sdk.platforms.brev.client import BrevClient
 from tao_sdk.platforms.brev.options import BrevOptions
+from tao_sdk.platforms.brev.parse import Offer
 
 FOR_A_CLOUD = ("cloud_cred_id", "workspace_group_id")
 """Options that not every version of the program can pass on."""
@@ -17,7 +17,7 @@ FOR_A_CLOUD = ("cloud_cred_id", "workspace_group_id")
 _ARM = ("arm", "aarch")
 
 
-def best_offer(cli: BrevCli, options: BrevOptions, gpu_count: int) -> Offer:
+def best_offer(cli: BrevClient, options: BrevOptions, gpu_count: int) -> Offer:
     """What would be ordered for a job; Brev is asked."""
     for name in FOR_A_CLOUD:
         flag = name.replace("_", "-")

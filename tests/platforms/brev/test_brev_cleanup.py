@@ -89,8 +89,8 @@ def test_a_job_of_every_ending(lab: BrevLab) -> None:
 
 _ARM = """
 import os, signal
-from tao_sdk.platforms.brev import closing
-from tao_sdk.platforms.brev.cli import BrevCli
+from tao_sdk.platforms.brev import cleanup
+from tao_sdk.platforms.brev.client import BrevClient
 from tao_sdk.platforms.brev.instances import Instances
 from tao_sdk.platforms.brev.ledger import Ledger
 from tao_sdk.platforms.brev.machine import Machine
@@ -111,12 +111,12 @@ def die_at(owner, name, when, before):
 STEPS = {
     "before the note of an order": ('die_at(Ledger, "order", "", True)', "Error"),
     "after the note of an order": ('die_at(Ledger, "order", "", False)', "Error"),
-    "after the order": ('die_at(BrevCli, "create", "", False)', "Error"),
+    "after the order": ('die_at(BrevClient, "create", "", False)', "Error"),
     "before the job is sent": ('die_at(Machine, "upload", "", True)', "Error"),
     "after the job was sent": ('die_at(Machine, "run", "submit", False)', "Complete"),
-    "after its log was saved": ('die_at(closing, "save", "", False)', "Complete"),
-    "before the instance is deleted": ('die_at(BrevCli, "change", "delete", True)', "Complete"),
-    "after the instance was deleted": ('die_at(BrevCli, "change", "delete", False)', "Complete"),
+    "after its log was saved": ('die_at(cleanup, "save", "", False)', "Complete"),
+    "before the instance is deleted": ('die_at(BrevClient, "change", "delete", True)', "Complete"),
+    "after the instance was deleted": ('die_at(BrevClient, "change", "delete", False)', "Complete"),
 }
 
 
@@ -138,7 +138,7 @@ def test_a_client_killed(lab: BrevLab, step: str) -> None:
 def test_what_a_killed_client_was_sending_does_not_stay(lab: BrevLab) -> None:
     """It holds the job's secrets, in a private file here and, perhaps, there."""
     asked = {**lab.job("true"), "env_vars": {"TOKEN": "canary-5b1f"}}
-    arm = 'die_at(BrevCli, "copy", "", False)'
+    arm = 'die_at(BrevClient, "copy", "", False)'
     child = lab.start_python(f"{_ARM}{arm}\n{_CHILD}", json.dumps(asked))
     _, said = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGKILL, said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tao_sdk.failures import explain
-from tao_sdk.platforms.brev.states import End, judge, parse_answer, with_log
+from tao_sdk.platforms.brev.status import End, judge, parse_answer, with_log
 from tao_sdk.platforms.remote.framing import Section
 
 ENDED = (

@@ -10,7 +10,7 @@ from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.brev.instances import Instances
 from tao_sdk.platforms.brev.ledger import KEPT, Entry
 from tao_sdk.platforms.brev.machine import Machine
-from tao_sdk.platforms.brev.states import End, with_log
+from tao_sdk.platforms.brev.status import End, with_log
 from tao_sdk.platforms.bucket_results import records_in_bucket
 from tao_sdk.platforms.common.job_files import OutcomeFiles
 from tao_sdk.platforms.remote.framing import table
