@@ -8,10 +8,23 @@ results. The exit code of the shim is the exit code of the command.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from tao_sdk.untrusted import whole_number
+
 RECORD_VERSION = 1
+MAX_RECORD_BYTES = 64 * 1024
+"""Readers of a record read no more than this."""
+
+# The job writes its records, or anything else under their names: every value has bounds.
+_MAX_RANK = 99_999
+_MAX_ATTEMPT = 99_999
+_MAX_HOST_CHARACTERS = 255
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
+_YEARS = range(2000, 2200)
 
 # Why it looks like this. A shell waits for a foreground command however many signals it gets, and
 # its code is then exact: right wherever the platform signals every process of the job
@@ -106,22 +119,32 @@ class ResultRecord(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, job_id: str) -> ResultRecord | None:
-        """Read a record; None for anything torn, foreign or of another job."""
+        """Read a record; None for anything torn, foreign, of another job or out of bounds."""
+        if len(text) > MAX_RECORD_BYTES:
+            return None
         try:
             data: Any = json.loads(text)
             if data["job_id"] != job_id or data["version"] != RECORD_VERSION:
                 return None
             return cls(
                 job_id=job_id,
-                exit_code=int(data["exit_code"]),
-                started_at=str(data["started_at"]),
-                ended_at=str(data["ended_at"]),
-                host=str(data.get("host", "")),
-                rank=int(data.get("rank", 0)),
-                attempt=int(data.get("attempt", 1)),
+                exit_code=whole_number(data["exit_code"], -255, 255),
+                started_at=_time(data["started_at"]),
+                ended_at=_time(data["ended_at"]),
+                host=str(data.get("host", ""))[:_MAX_HOST_CHARACTERS],
+                rank=whole_number(data.get("rank", 0), 0, _MAX_RANK),
+                attempt=whole_number(data.get("attempt", 1), 0, _MAX_ATTEMPT),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
+
+
+def _time(value: Any) -> str:
+    """A time as the shim and the runner write it, or ""; raises `ValueError` for anything else."""
+    text = str(value)
+    if text and not (_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]).year in _YEARS):
+        raise ValueError("not a time in UTC")
+    return text
 
 
 def first_failure(records: Sequence[ResultRecord]) -> ResultRecord | None:

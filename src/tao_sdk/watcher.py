@@ -6,6 +6,7 @@ current while no other process is attached (`tao-sdk watch`, started by `tao-sdk
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import file_locks
-from tao_sdk.errors import TaoError
+from tao_sdk.errors import StoreBusyError, TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
 from tao_sdk.platforms.observation import describe
@@ -23,6 +24,7 @@ from tao_sdk.platforms.registry import get
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.polling import PollSchedule
 
+_log = logging.getLogger(__name__)
 # `is_watched` holds the lock for a moment; that is not a watcher.
 _PROBE_SECONDS = 0.3
 # Where the file system has no locks, a lease of the store stands for the lock. After this time it
@@ -79,13 +81,20 @@ class Watcher:
     def _watch_until_idle(self) -> None:
         idle_since: float | None = None
         while True:
-            if self.look():
+            if self._look_again():
                 idle_since = None
             else:
                 idle_since = idle_since or time.monotonic()
                 if time.monotonic() - idle_since >= self._idle_seconds:
                     return
             time.sleep(self._poll_seconds)
+
+    def _look_again(self) -> int:
+        try:
+            return self.look()
+        except StoreBusyError as error:
+            self._complain_once(str(error))
+            return 1
 
     def look(self) -> int:
         """Ask every platform once about its open jobs. Returns how many are still open.
@@ -107,19 +116,26 @@ class Watcher:
         for platform, mine in by_platform.items():
             try:
                 sdk = self._sdk(platform)
-            except TaoError as error:
-                self._complain_once(f"{platform}: {error}")
+            except Exception as error:  # noqa: BLE001 - not installed, or broken
+                self._complain_about(platform, error)
                 continue
+            changes: list[Change] = []
             try:
                 if not self._is_due(sdk, mine):
                     open_jobs += max(1, len(mine))
                     continue
-                open_jobs += self._look_at(sdk, mine)
-            except TaoError as error:
-                # A platform that fails must not keep the others from being watched.
-                self._complain_once(f"{platform}: {error}")
+                open_jobs += self._look_at(sdk, mine, changes)
+            except Exception as error:  # noqa: BLE001 - it must not stop watching the others
+                self._complain_about(platform, error)
                 open_jobs += max(1, len(mine))
+            for change in changes:
+                self._report(change)
         return open_jobs
+
+    def _complain_about(self, platform: str, error: Exception) -> None:
+        _log.debug("%s cannot be asked", platform, exc_info=error)
+        what = "" if isinstance(error, TaoError) else f"{type(error).__name__}: "
+        self._complain_once(f"{platform}: {what}{error}")
 
     def _sdk(self, platform: str) -> PlatformSDK:
         if platform not in self._sdks:
@@ -133,14 +149,14 @@ class Watcher:
         ids = [row["job_id"] for row in rows]
         return not ids or self._schedules[sdk.platform].is_due(ids)
 
-    def _look_at(self, sdk: PlatformSDK, rows: list[dict[str, Any]]) -> int:
+    def _look_at(self, sdk: PlatformSDK, rows: list[dict[str, Any]], changes: list[Change]) -> int:
         sdk.reconcile()
         statuses = sdk.get_statuses([row["job_id"] for row in rows])
         for row in rows:
             before = self._seen.get(row["job_id"], (row["status"], row["message"]))
             status = statuses[row["job_id"]]
             if (status.status, status.message) != before:
-                self._report(Change(row["job_id"], sdk.platform, before[0], status))
+                changes.append(Change(row["job_id"], sdk.platform, before[0], status))
             self._seen[row["job_id"]] = (status.status, status.message)
         to_clean = self._store.jobs_to_clean(sdk.platform)
         if to_clean and not rows:

@@ -137,6 +137,52 @@ def poll(store: JobStore, backend: DictatedBackend, *, attend: bool) -> dict[str
     return refreshed[JOB]
 
 
+OTHERS = [f"22222222-2222-4222-8222-{number:012}" for number in range(7)]
+
+
+class PoisonedBackend(DictatedBackend):
+    """Cannot read what it is told about one of its jobs."""
+
+    def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
+        if any(job.job_id == JOB for job in jobs):
+            raise OverflowError("cannot convert float infinity to integer")
+        return super().observe(jobs)
+
+
+def test_an_unreadable_answer_about_a_job_touches_no_other(store: JobStore) -> None:
+    for job_id in OTHERS:
+        store.begin_submissions([NewJob(job_id, "", "train", "w", "dictated", "token", "")])
+        store.confirm_submission(job_id, backend_job_id="1", native={})
+    refreshed = Refresher(store, PoisonedBackend()).refresh(
+        store.jobs_by_id([JOB, *OTHERS]), attend=False
+    )
+    assert {refreshed[job_id]["status"] for job_id in OTHERS} == {"Running"}
+    assert refreshed[JOB]["status"] == "Pending"
+    assert "makes no sense (OverflowError" in refreshed[JOB]["poll_error"]
+
+
+def test_evidence_that_makes_no_sense_leaves_what_is_known(
+    store: JobStore, backend: DictatedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.says = Observation(JobState.ERROR, "Failed", 137)
+
+    def evidence(jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
+        raise KeyError("ended_at")
+
+    monkeypatch.setattr(backend, "evidence", evidence)
+    failure = json.loads(poll(store, backend, attend=False)["failure"])
+    assert failure["exit_code"] == 137
+
+
+@pytest.mark.parametrize("code", [10**30, -(10**30)])
+def test_an_exit_code_that_cannot_be_stored_is_unknown(
+    store: JobStore, backend: DictatedBackend, code: int
+) -> None:
+    backend.says = Observation(JobState.ERROR, "Failed", code)
+    row = poll(store, backend, attend=False)
+    assert (row["status"], row["exit_code"]) == ("Error", None)
+
+
 def test_why_a_job_never_starts_shows_no_secret(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

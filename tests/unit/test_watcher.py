@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tao_sdk import LocalSDK, file_locks
-from tao_sdk.errors import UnsupportedError
-from tao_sdk.job_store import NewJob
+from tao_sdk.errors import StoreBusyError, UnsupportedError
+from tao_sdk.job_store import JobStore, NewJob
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.process_identity import this_host
 from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher, is_watched
@@ -135,3 +135,35 @@ def test_a_job_that_another_program_recorded_can_only_be_listed(sdk: LocalSDK) -
     assert [job.id for job in sdk.list_jobs()] == ["old-1"]
     with pytest.raises(UnsupportedError, match="recorded by another program"):
         sdk.wait("old-1")
+
+
+def test_whatever_a_platform_raises_is_logged_and_watching_goes_on(
+    sdk: LocalSDK, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = sdk.create_job(command="true", gpu_count=0)
+    complaints: list[str] = []
+    watcher = Watcher(tmp_path / "s.json", silent, complaints.append, poll_seconds=0.01)
+    errors: list[Exception] = [
+        OverflowError("cannot convert float infinity to integer"),
+        StoreBusyError("the store is busy"),
+    ]
+    ask, active = LocalSDK.get_statuses, JobStore.active_jobs
+
+    def get_statuses(self: LocalSDK, job_ids: list[str]) -> object:
+        if len(errors) == 2:
+            raise errors.pop(0)
+        return ask(self, job_ids)
+
+    def active_jobs(self: JobStore) -> object:
+        if len(errors) == 1:
+            raise errors.pop()
+        return active(self)
+
+    monkeypatch.setattr(LocalSDK, "get_statuses", get_statuses)
+    monkeypatch.setattr(JobStore, "active_jobs", active_jobs)
+    watcher.run()
+    assert complaints == [
+        "local: OverflowError: cannot convert float infinity to integer",
+        "the store is busy",
+    ]
+    assert sdk.get_job_status(job.id).status == "Complete"

@@ -118,7 +118,11 @@ def _canonical(text: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """Text that SQLite can hold: bytes of a log that were no UTF-8 become question marks."""
+    """What SQLite can hold of a value: bytes of a log that were no UTF-8 become question marks, a
+    number beyond its 64 bits nothing.
+    """
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return None
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-8", "replace").decode("utf-8")

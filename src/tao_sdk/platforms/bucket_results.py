@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from tao_sdk.errors import BackendUnreachableError, CredentialError, StorageError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.staged_data import storage_for
-from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, record_name
 
 
 def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
@@ -22,7 +22,7 @@ def records_in_bucket(job: JobRef, ranks: int = 1) -> list[ResultRecord]:
     found = []
     for rank in range(ranks):
         with _errors_as_unreachable():
-            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}")
+            data = storage.read_file(f"{job.results_dir}/{record_name(rank)}", MAX_RECORD_BYTES)
         record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         if record is not None:
             found.append(record)

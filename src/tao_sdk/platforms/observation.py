@@ -12,6 +12,7 @@ The rules that make a status trustworthy live here and nowhere else:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from tao_sdk.result_record import ResultRecord, first_failure
 if TYPE_CHECKING:
     from tao_sdk.models import JobStatus
 
-VANISHED = "vanished: the platform no longer knows this job and it left no result record"
+VANISHED = "vanished: the platform no longer knows this job and it left no valid result record"
 
 Row = Mapping[str, Any]
 
@@ -42,8 +43,8 @@ def update_from_observation(row: Row, seen: Observation) -> StatusUpdate:
         status=state.value,
         message=seen.message,
         exit_code=seen.exit_code,
-        started_at=seen.started_at or None,
-        ended_at=seen.ended_at or None,
+        started_at=_known_time(seen.started_at),
+        ended_at=_known_time(seen.ended_at),
         missing_since="",
         poll_error="",
         observed=True,
@@ -104,6 +105,14 @@ def describe(row: Row) -> JobStatus:
         )
         message = f"{doubt} ({message})" if message else doubt
     return JobStatus(row["job_id"], row["status"], message, row["updated_at"])
+
+
+def _known_time(text: Any) -> str | None:
+    """A time of the platform's; None for anything that is none, whatever its type."""
+    with suppress(ValueError, TypeError, AttributeError):
+        parse_time(text)
+        return str(text)
+    return None
 
 
 def _by_record(row: Row, state: JobState, record: ResultRecord, what: str) -> StatusUpdate:

@@ -20,6 +20,7 @@ from tao_sdk.platforms import retry
 from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation, RetryLimits
 from tao_sdk.platforms.bucket_results import records_in_bucket
 from tao_sdk.platforms.capabilities import Advances, ExplainsPending, Resubmits
+from tao_sdk.platforms.isolation import ask_isolated, senseless
 from tao_sdk.platforms.observation import (
     update_for_missing,
     update_for_unreachable,
@@ -112,7 +113,7 @@ class Refresher:
     def _look(self, rows: Sequence[Row]) -> _Poll:
         jobs = {row["job_id"]: job_ref(row) for row in rows}
         try:
-            seen = dict(self._backend.observe(list(jobs.values())))
+            seen = self._observe(list(jobs.values()))
         except BackendUnreachableError as error:
             away = Observation(None, unreachable=str(error))
             return _Poll(dict.fromkeys(jobs, away), {}, {})
@@ -122,6 +123,14 @@ class Refresher:
         if not isinstance(self._backend, Resubmits):
             return _Poll(seen, {}, {})
         return self._judge_ends(jobs, seen, self._backend.retry_limits)
+
+    def _observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
+        """The observations of these jobs. One that cannot be made is unreachable, alone."""
+        return ask_isolated(
+            lambda some: dict(self._backend.observe(some)),
+            jobs,
+            lambda job, error: {job.job_id: Observation(None, unreachable=senseless(error))},
+        )
 
     def _judge_ends(
         self, jobs: Mapping[str, JobRef], seen: dict[str, Observation], limits: RetryLimits
@@ -165,7 +174,7 @@ class Refresher:
         if not jobs:
             return {}
         try:
-            now = self._backend.observe(jobs)
+            now = self._observe(jobs)
         except BackendUnreachableError as error:
             return dict.fromkeys((job.job_id for job in jobs), str(error))
         return {
@@ -185,16 +194,24 @@ class Refresher:
         from tao_sdk.platforms.evidence import redacted
 
         secrets = settings.known_secrets()
+        known = {job.job_id: evidence for job, evidence in jobs}
+
+        def explained(some: Sequence[JobRef]) -> dict[str, Analysis]:
+            analyses: dict[str, Analysis] = {}
+            for job_id, raw in self._backend.evidence(some).items():
+                evidence = redacted(raw, secrets)
+                analyses[job_id] = explain(known[job_id] if evidence == Evidence() else evidence)
+            return analyses
+
         try:
-            found = self._backend.evidence([job for job, _ in jobs])
+            # A job whose evidence makes no sense is explained by what is known without it.
+            return ask_isolated(
+                explained,
+                [job for job, _ in jobs],
+                lambda job, _: {job.job_id: explain(known[job.job_id])},
+            )
         except BackendUnreachableError:
             return {}
-        analyses: dict[str, Analysis] = {}
-        for job, known in jobs:
-            if job.job_id in found:
-                evidence = redacted(found[job.job_id], secrets)
-                analyses[job.job_id] = explain(known if evidence == Evidence() else evidence)
-        return analyses
 
     # ---------------------------------------------------------------- writing down
 
@@ -211,9 +228,12 @@ class Refresher:
     def _update(self, row: Row, seen: Observation) -> StatusUpdate:
         if seen.unreachable:
             return update_for_unreachable(row, seen.unreachable)
-        if seen.state is None:
-            return self._missing(row, seen.message)
-        return update_from_observation(row, seen)
+        try:
+            if seen.state is None:
+                return self._missing(row, seen.message)
+            return update_from_observation(row, seen)
+        except Exception as error:  # noqa: BLE001 - it must not stop the other jobs
+            return update_for_unreachable(row, senseless(error))
 
     def _missing(self, row: Row, reason: str) -> StatusUpdate:
         try:

@@ -40,6 +40,7 @@ from tao_sdk.errors import (
 )
 from tao_sdk.job_store import NewJob, Row
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
+from tao_sdk.platforms.isolation import ask_isolated
 from tao_sdk.process_identity import Fate, ProcessIdentity
 
 if TYPE_CHECKING:
@@ -231,7 +232,12 @@ class Submitter:
                     if not self._store.claim_submission(row["job_id"], row["owner"], me):
                         mine.pop()
             if mine:
-                settled = self._backend.settle([job_ref(row) for row in mine])
+                # A job that cannot be settled now stays for the next process that tries.
+                settled = ask_isolated(
+                    lambda jobs: dict(self._backend.settle(jobs)),
+                    [job_ref(row) for row in mine],
+                    lambda *_: {},
+                )
             for job_id, submission in settled.items():
                 if submission is None:
                     failure = _explain_no_start(NEVER_SUBMITTED)

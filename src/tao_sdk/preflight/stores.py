@@ -78,7 +78,7 @@ def _look_into_s3(request: PreflightRequest, label: str) -> Look:
         return Look(FOLDER if found.is_folder else FILE)
     if found.size > json_records.LARGEST:
         return Look(FILE, {"too_large": True})
-    data = storage.read_file(uri)
+    data = storage.read_file(uri, json_records.LARGEST)
     if data is None:
         return Look(MISSING)
     return Look(FILE, json_records.examine_text(data, fields, request.sample_limit))

@@ -92,15 +92,20 @@ def list_files(uri: str) -> dict[str, int]:
     return {file.path: file.size for file in listing.files}
 
 
-def read_file(uri: str) -> bytes | None:
-    """The content of a small object of an S3 store; None where there is none."""
+def read_file(uri: str, limit: int) -> bytes | None:
+    """The first `limit` bytes of an object of an S3 store; None where there is none."""
     from tao_sdk.runner.s3 import parse_uri
 
     with errors_of_the_client(uri), _s3() as store:
-        try:
-            return store.call("GET", parse_uri(uri)).body
-        except runner_errors.NotFoundError:
-            return None
+        answer = store.ask("GET", parse_uri(uri), headers={"Range": f"bytes=0-{limit - 1}"})
+        if answer.status == 416:  # an empty object has no first byte
+            return b""
+        if answer.status >= 300 or answer.code:
+            error = answer.error(uri)
+            if isinstance(error, runner_errors.NotFoundError):
+                return None
+            raise error
+        return answer.body[:limit]
 
 
 def remove_folder(uri: str) -> None:

@@ -16,11 +16,10 @@ from tao_sdk.platforms.docker.host import DockerHost
 from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.status import Outcome
 from tao_sdk.platforms.evidence import RawEvidence
-from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, record_name
 from tao_sdk.secrets import Secret
 
 _EVIDENCE_LINES = 200
-_LARGEST_RECORD = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class EvidenceCollector:
         source, name = job.native["results"], record_name(0)
         if not source:
             return []
-        data = read(source, f"{job.job_id}/{name}", _LARGEST_RECORD)
+        data = read(source, f"{job.job_id}/{name}", MAX_RECORD_BYTES)
         record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         return [record] if record else []
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import os
 import shutil
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from tao_sdk.platforms.docker.client import LONG_SECONDS, DaemonError, DockerCli
 from tao_sdk.platforms.docker.gpus import is_tegra, probe_config, with_unlisted
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu, parse_nvidia_smi
+from tao_sdk.untrusted import read_regular
 
 _log = logging.getLogger("tao_sdk.docker")
 # The GPUs stay the same, but not the memory in use on them.
@@ -35,8 +33,6 @@ _LIST = (
     'for f in "${2:-$1/}"* "$1"/.[!.]*; do '
     """[ ! -e "$f" ] || [ "$f" = "$1/" ] || printf '%s\\n' "${f##*/}"; done"""
 )
-# A link, a socket, or a file where a folder should be is no file either.
-_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 
 class GpusUnknownError(SubmissionRejectedError):
@@ -177,7 +173,7 @@ class DockerHost:
         if not self._is_here(source):
             return None
         try:
-            return _read_regular(Path(source, path), limit)
+            return read_regular(Path(source, path), limit)
         except OSError:
             return None
 
@@ -188,7 +184,7 @@ class DockerHost:
         """
         if self._is_here(source):
             try:
-                return _read_regular(Path(source, path), limit)
+                return read_regular(Path(source, path), limit)
             except PermissionError:
                 pass  # only the job's user may read it, or the daemon
             except OSError as error:
@@ -207,19 +203,6 @@ class DockerHost:
         )
         if code != 0:
             raise BackendUnreachableError(f"{source}/{name} cannot be removed: {text.strip()}")
-
-
-def _read_regular(path: Path, limit: int) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno in _NO_SUCH_FILE:
-            return None
-        raise
-    try:
-        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    finally:
-        os.close(descriptor)
 
 
 def locate(address: str) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from tao_sdk.platforms.local.job_files import DamagedFileError, LocalJob
 from tao_sdk.platforms.local.process_groups import Session
 from tao_sdk.platforms.local.status import Snapshot, elsewhere
 from tao_sdk.process_identity import Fate, ProcessIdentity, is_this_machine
-from tao_sdk.result_record import ResultRecord, record_name
+from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, record_name
+from tao_sdk.untrusted import read_regular
 
 
 @contextlib.contextmanager
@@ -56,12 +57,8 @@ def read_records(job: LocalJob) -> list[ResultRecord]:
     """The records that a job left beside its results, by rank."""
     found = []
     for rank in range(job.nodes):
-        path = job.results / record_name(rank)
-        # The job may have put anything there under our name.
-        if not path.is_file():
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        record = ResultRecord.parse(text, job.job_id)
+        data = read_regular(job.results / record_name(rank), MAX_RECORD_BYTES)
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         if record is not None:
             found.append(record)
     return found

@@ -1,0 +1,38 @@
+"""Reading what a job, a neighbour or a broken disk wrote: within bounds of size and value."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+__all__ = ["read_regular", "whole_number"]
+
+# There is no file; or it is a link, a folder below a file, or a pipe that nothing reads.
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """The first `limit` bytes of a regular file; None for anything else, such as a link or a pipe.
+
+    Never blocks on a pipe. Raises `OSError` for a file that exists and cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NO_SUCH_FILE:
+            return None
+        raise
+    try:
+        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)
+
+
+def whole_number(value: Any, low: int, high: int) -> int:
+    """`value` if it is a whole number between `low` and `high`; raises `ValueError` otherwise."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"not a whole number between {low} and {high}")
+    return value
