@@ -69,9 +69,9 @@ class LeptonLab(PlatformLab[LeptonSDK]):
         arm = (
             f"{DIE}os.environ['HF_TOKEN'] = 'made-up-for-a-secret'\n"
             "os.environ['NGC_KEY'] = 'made-up-for-a-key'\n"
-            "from tao_sdk.platforms.lepton.submitting import Submitting\n"
+            "from tao_sdk.platforms.lepton.submit import Submitter\n"
         )
-        return steps_around(arm, "Submitting", ("create_secrets", "create_job"))
+        return steps_around(arm, "Submitter", ("create_secrets", "create_job"))
 
     @contextlib.contextmanager
     def unreachable(self) -> Iterator[None]:

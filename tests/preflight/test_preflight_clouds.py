@@ -13,7 +13,7 @@ from launches import CANARIES, Broken, Launch, assert_names_it, assert_passes, b
 
 from lab import skill_bank
 from tao_sdk.errors import CredentialError
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
 from tao_sdk.preflight import PreflightRequest, run_preflight
 from tao_sdk.skills import SkillBank
 

@@ -11,19 +11,20 @@ from functools import partial
 from typing import Any
 
 from tao_sdk.errors import CapacityError, CredentialError, PlatformError, ValidationError
-from tao_sdk.platforms.lepton import naming, planning
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi, Timeouts
+from tao_sdk.platforms.lepton import naming, plan
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import checked_options
+from tao_sdk.platforms.rest import RefusedError, Timeouts
 from tao_sdk.preflight.checks import Check, Task, failed, passed, skipped
 from tao_sdk.preflight.credentials import credential_checks
 from tao_sdk.preflight.gpus import GpuFacts, gpu_checks
 from tao_sdk.preflight.paths import mount_tasks, unsupported_tasks
 from tao_sdk.preflight.request import PreflightRequest
 
-_QUICK = Timeouts(connect=5.0, stall=15.0, busy=5.0)
+_QUICK = Timeouts(connect=5.0, read=15.0, write=15.0, busy=5.0)
 _ADDRESS = "Correct LEPTON_WORKSPACE_ID, LEPTON_AUTH_TOKEN or LEPTON_API_BASE_URL."
 _TOKEN = "Make a new token in the dashboard (Settings > Tokens) and set LEPTON_AUTH_TOKEN."  # noqa: S105 - a sentence
 _WORKSPACE = "Check LEPTON_WORKSPACE_ID (Settings > General) and LEPTON_API_BASE_URL."
@@ -47,7 +48,7 @@ def _workspace_checks(request: PreflightRequest, described: Mapping[str, Any]) -
         yield from gpu_checks(request, None)
         return
     try:
-        access = WorkspaceAccess.find()
+        api = LeptonClient(WorkspaceAccess.find(), _QUICK)
     except (CredentialError, ValidationError) as error:
         yield failed("lepton.access", str(error), _ADDRESS)
         return
@@ -55,7 +56,6 @@ def _workspace_checks(request: PreflightRequest, described: Mapping[str, Any]) -
         yield skipped("lepton.access", "not asked: platform access is skipped")
         yield from gpu_checks(request, None)
         return
-    api = LeptonApi(access, _QUICK)
     try:
         reached = _reach(api)
         yield reached
@@ -65,11 +65,11 @@ def _workspace_checks(request: PreflightRequest, described: Mapping[str, Any]) -
         api.close()
 
 
-def _reach(api: LeptonApi) -> Check:
+def _reach(api: LeptonClient) -> Check:
     try:
         api.get_list(naming.PULL_SECRETS)
     except PlatformError as error:
-        status = error.status if isinstance(error, ApiError) else 0
+        status = error.status if isinstance(error, RefusedError) else 0
         remedy = {401: _TOKEN, 403: _TOKEN, 404: _WORKSPACE}.get(status, _NETWORK)
         return failed("lepton.access", f"{api.access}: {error}" if status else str(error), remedy)
     return passed("lepton.access", f"{api.access} answers")
@@ -83,8 +83,8 @@ def _place_checks(workspace: Workspace, request: PreflightRequest) -> Iterator[C
     gpus = 1 if request.gpu_count is None else request.gpu_count
     try:
         options = checked_options(LeptonOptions, request.options)
-        found = planning.find_place(options, gpus, workspace)
-        planning.pull_secrets(options.image_pull_secret, request.container_image, workspace)
+        found = plan.find_place(options, gpus, workspace)
+        plan.pull_secrets(options.image_pull_secret, request.container_image, workspace)
     except (ValidationError, CapacityError) as error:
         yield failed("lepton.place", str(error), _OTHER_PLACE)
         return

@@ -63,13 +63,13 @@ class TestLateCreate:
     ) -> None:
         """Nobody would ever start it: its secrets are gone."""
         plan = sdk.plan(**lab.counted_job("true"), **WITH_SECRET)
-        remove = sdk.backend._submitting.remove_secrets
+        remove = sdk.backend._submitter.remove_secrets
 
         def remove_and_let_it_come(names: list[str]) -> None:
             remove(names)
             server.state.add(json.loads(plan.artefacts[1].text))
 
-        sdk.backend._submitting.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]  # plays the wire
+        sdk.backend._submitter.remove_secrets = remove_and_let_it_come  # type: ignore[method-assign, assignment]  # plays the wire
         server.faults.refuse_next = [("POST /jobs", 500)]
         with pytest.raises(BackendUnreachableError):
             sdk.submit(plan)
@@ -82,10 +82,10 @@ class TestLateCreate:
         """A client is killed; the list tells of its job only after its secrets were removed."""
         child = lab.start_python(
             "import json, os, signal, sys\n"
-            "from tao_sdk.platforms.lepton.submitting import Submitting\n"
-            "real = Submitting.create_job\n"
+            "from tao_sdk.platforms.lepton.submit import Submitter\n"
+            "real = Submitter.create_job\n"
             "die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "Submitting.create_job = lambda *a: (real(*a), die())[0]\n"
+            "Submitter.create_job = lambda *a: (real(*a), die())[0]\n"
             "sdk.create_job(**json.loads(sys.argv[1]), env_vars={'TOKEN': 'of-the-killed'})",
             json.dumps(lab.counted_job("echo up; sleep 600")),
         )
@@ -113,10 +113,10 @@ class TestLateCreate:
     ) -> None:
         child = lab.start_python(
             "import json, os, signal, sys\n"
-            "from tao_sdk.platforms.lepton.submitting import Submitting\n"
-            "real = Submitting.remove_secrets\n"
+            "from tao_sdk.platforms.lepton.submit import Submitter\n"
+            "real = Submitter.remove_secrets\n"
             "die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "Submitting.remove_secrets = lambda *a: (real(*a), die())[0]\n"
+            "Submitter.remove_secrets = lambda *a: (real(*a), die())[0]\n"
             "sdk.create_job(**json.loads(sys.argv[1]))",
             json.dumps(lab.counted_job("true")),
         )
@@ -184,8 +184,8 @@ def test_nothing_raises_out_of_a_poll(
     """A killed client's submission is unsettled, and the workspace does not let us in."""
     child = lab.start_python(
         "import json, os, signal, sys\n"
-        "from tao_sdk.platforms.lepton.submitting import Submitting\n"
-        "Submitting.create_job = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from tao_sdk.platforms.lepton.submit import Submitter\n"
+        "Submitter.create_job = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "sdk.create_job(**json.loads(sys.argv[1]))",
         json.dumps(lab.job("true")),
     )

@@ -21,8 +21,9 @@ from tao_sdk.errors import (
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.lepton import LeptonSDK
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.api import LeptonApi, Timeouts
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.client import LeptonClient
+from tao_sdk.platforms.rest import Timeouts
 from tao_sdk.preflight import Check, PreflightRequest, run_preflight
 from tao_sdk.skills import SkillBank
 
@@ -274,7 +275,7 @@ class TestAccess:
 
 class TestLimits:
     def test_retry_after_is_honoured(self, lab: LeptonLab, server: LeptonServer) -> None:
-        api = LeptonApi(WorkspaceAccess.find())
+        api = LeptonClient(WorkspaceAccess.find())
         server.faults.refuse_next = [("GET /shapes", 429)] * 2
         server.faults.retry_after = "1"
         assert api.get_list("/shapes")
@@ -288,16 +289,16 @@ class TestLimits:
     ) -> None:
         server.faults.refuse_next = [("GET /shapes", 429)] * 2
         server.faults.retry_after = told
-        assert LeptonApi(WorkspaceAccess.find()).get_list("/shapes")
+        assert LeptonClient(WorkspaceAccess.find()).get_list("/shapes")
         assert server.calls() == ["GET /shapes"] * 3
 
     def test_and_bounded(self, lab: LeptonLab, server: LeptonServer) -> None:
-        api = LeptonApi(WorkspaceAccess.find(), Timeouts(busy=2.0))
+        api = LeptonClient(WorkspaceAccess.find(), Timeouts(busy=2.0))
         server.faults.busy, server.faults.retry_after = 1.0, "3600"
         with pytest.raises(BackendUnreachableError, match="too many requests"):
             api.get("/shapes")
         assert len(server.requests) == 1, "nobody waits for an hour"
-        with pytest.raises(BackendUnreachableError, match="asked to be left alone"):
+        with pytest.raises(BackendUnreachableError, match="allows the next request in"):
             api.get("/shapes")
         assert len(server.requests) == 1, "nor asks again before it is over"
         server.faults.busy = 0.0
@@ -306,7 +307,7 @@ class TestLimits:
     def test_a_pause_that_is_longer_than_we_wait_ends(
         self, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        api = LeptonApi(WorkspaceAccess.find(), Timeouts(busy=0.5))
+        api = LeptonClient(WorkspaceAccess.find(), Timeouts(busy=0.5))
         server.faults.refuse_next, server.faults.retry_after = [("GET /shapes", 429)], "1"
         with pytest.raises(BackendUnreachableError, match="refused by the test"):
             api.get("/shapes")
@@ -332,7 +333,7 @@ class TestLimits:
     def test_what_makes_something_is_not_repeated(
         self, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        api = LeptonApi(WorkspaceAccess.find())
+        api = LeptonClient(WorkspaceAccess.find())
         api.get("/shapes")  # a connection that is kept
         server.faults.lose_next = ["POST /usersecrets", "GET /shapes"]
         with pytest.raises(BackendUnreachableError, match="may or may not"):
@@ -351,7 +352,7 @@ class TestMany:
         for job in played.state.jobs.values():
             job.turn("Running")
         sdk.get_statuses([jobs[0].id])
-        sdk.backend._aftermath.finish()
+        sdk.backend._cleanup.finish()
         played.faults.page_limit = page_limit
         calls = len(played.requests)
         statuses = sdk.get_statuses([job.id for job in jobs])
@@ -465,7 +466,7 @@ class TestStopping:
         eventually(lambda: "up" in sdk.get_job_logs(job.id))
         assert job.cancel()
         assert f"PATCH /jobs/{job.backend_job_id}" in server.calls()
-        sdk.backend._aftermath.finish()
+        sdk.backend._cleanup.finish()
         assert server.job_of(job.id).archived, "nobody else would remove it"
         assert not server.state.secrets
         assert "up" in sdk.get_job_logs(job.id)

@@ -18,9 +18,9 @@ from tao_sdk.errors import BackendUnreachableError, TaoError
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
-from tao_sdk.platforms.lepton import LeptonSDK, aftermath, naming
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.api import LeptonApi
+from tao_sdk.platforms.lepton import LeptonSDK, cleanup, naming
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.client import LeptonClient
 
 LONG = 60.0
 CANARIES = {
@@ -64,7 +64,7 @@ class TestOnce:
         jobs = later.create_jobs([lab.job("true")] * 3)
         server.faults.list_lag = 0.0
         later.get_statuses([job.id for job in jobs])
-        later.backend._aftermath.finish()
+        later.backend._cleanup.finish()
         assert late.archived, "whoever sees it removes it"
 
     def test_the_oldest_of_several_is_the_one(
@@ -81,7 +81,7 @@ class TestOnce:
 class TestSweep:
     def sweep(self, lab: LeptonLab, **keywords: Any) -> None:
         kept = JobFiles(lab.folder / "state.lepton")
-        aftermath.sweep(LeptonApi(WorkspaceAccess.find()), kept, **keywords)
+        cleanup.sweep(LeptonClient(WorkspaceAccess.find()), kept, **keywords)
 
     def test_secrets_of_ended_jobs_go_and_others_stay(
         self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
@@ -120,9 +120,9 @@ class TestSweep:
         """A list that others shorten while it is read lacks a job."""
         job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "of-one-that-waits"})
         played.job_of(job.id).turn("Queueing")
-        real = LeptonApi.pages
+        real = LeptonClient.pages
         monkeypatch.setattr(
-            LeptonApi, "pages", lambda *a, **k: real(*a, **k) if "q" in k else iter(())
+            LeptonClient, "pages", lambda *a, **k: real(*a, **k) if "q" in k else iter(())
         )
         self.sweep(lab, abandoned=-1)
         assert played.state.secrets
@@ -143,10 +143,10 @@ class TestSweep:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A watcher sees a job end while the server is away: nobody else would come."""
-        monkeypatch.setattr(aftermath, "SWEEP_SECONDS", 0.0)
+        monkeypatch.setattr(cleanup, "SWEEP_SECONDS", 0.0)
         job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "left-by-the-outage"})
         sdk.get_job_status(job.id)
-        cleaner = sdk.backend._aftermath
+        cleaner = sdk.backend._cleanup
         cleaner.finish()
         with played.cut():
             cleaner.clean(list(played.state.secrets))
@@ -162,8 +162,8 @@ class TestSweep:
     ) -> None:
         source = (
             "import json, os, signal, sys\n"
-            "from tao_sdk.platforms.lepton.aftermath import Aftermath\n"
-            "Aftermath._do = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "from tao_sdk.platforms.lepton.cleanup import Cleanup\n"
+            "Cleanup._do = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
             "sdk.list_jobs()\n"
             "job = sdk.create_job(**json.loads(sys.argv[1]), env_vars={'TOKEN': 'of-the-killed'})\n"
             "print(job.id, flush=True)\n"
@@ -186,7 +186,7 @@ class TestSweep:
         jobs = sdk.create_jobs([{**lab.job("true"), "env_vars": {"TOKEN": "kept-for-now"}}] * 5)
         for job in jobs:
             played.job_of(job.id).turn("Completed")
-        cleaner = sdk.backend._aftermath
+        cleaner = sdk.backend._cleanup
         refused = len(played.requests)
         with played.cut():
             for job in jobs:

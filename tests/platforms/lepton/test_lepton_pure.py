@@ -11,11 +11,13 @@ import pytest
 
 from tao_sdk.errors import CapacityError, CredentialError, ValidationError
 from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES
-from tao_sdk.platforms.lepton import command, mounts, naming, options, shapes
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.mounts import Place, Volume
+from tao_sdk.platforms.lepton import command, naming, options, shapes, volumes
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.client import LeptonClient
+from tao_sdk.platforms.lepton.volumes import Place, Volume
 from tao_sdk.platforms.request import options_of
 from tao_sdk.result_record import ResultRecord, told_record
+from tao_sdk.secrets import Secret
 
 JOB = "0f3a9f6e-3f0a-4b44-9b6e-1c2d3e4f5a6b"
 GROUPS = [shapes.Group("ng-1", "one"), shapes.Group("ng-2", "two")]
@@ -89,22 +91,22 @@ class TestMounts:
 
     @pytest.mark.seed("000.13")
     def test_shared_storage_is_found(self) -> None:
-        found = mounts.preferred(self.VOLUMES)
+        found = volumes.preferred(self.VOLUMES)
         assert found is not None
-        place = mounts.detected(found, [{"path_prefix": "/team/a"}])
+        place = volumes.detected(found, [{"path_prefix": "/team/a"}])
         assert place.payload() == {
             "path": "/team/a",
             "from": "node-nfs:Lustre-1",
             "mount_path": "/mnt/Lustre-1",
         }
-        assert mounts.results_root([place], place) == ("/mnt/Lustre-1/results", place)
+        assert volumes.results_root([place], place) == ("/mnt/Lustre-1/results", place)
         assert place.address("results/x") == "lepton-volume://Lustre-1/team/a/results/x"
 
     def test_filestore_then_the_first_and_never_a_local_disk(self) -> None:
-        assert mounts.preferred(self.VOLUMES[:3]) == self.VOLUMES[2]
-        assert mounts.preferred(self.VOLUMES[:2]) == self.VOLUMES[1]
-        assert mounts.preferred(self.VOLUMES[:1]) is None
-        assert mounts.detected(self.VOLUMES[1], []).path == "/"
+        assert volumes.preferred(self.VOLUMES[:3]) == self.VOLUMES[2]
+        assert volumes.preferred(self.VOLUMES[:2]) == self.VOLUMES[1]
+        assert volumes.preferred(self.VOLUMES[:1]) is None
+        assert volumes.detected(self.VOLUMES[1], []).path == "/"
 
     @pytest.mark.parametrize(
         ("given", "expected"),
@@ -119,7 +121,7 @@ class TestMounts:
         ],
     )
     def test_ways_to_say_it(self, given: Any, expected: Place) -> None:
-        assert mounts.check_mounts("mounts", given) == (expected,)
+        assert volumes.check_mounts("mounts", given) == (expected,)
 
     @pytest.mark.parametrize(
         "given",
@@ -127,18 +129,18 @@ class TestMounts:
     )
     def test_what_is_refused(self, given: Any) -> None:
         with pytest.raises(ValidationError, match="mounts"):
-            mounts.check_mounts("mounts", given)
+            volumes.check_mounts("mounts", given)
 
     def test_names_are_looked_up(self) -> None:
-        place = mounts.looked_up("mounts[0]", Place("home", "/me", "/data"), "ng", self.VOLUMES)
+        place = volumes.looked_up("mounts[0]", Place("home", "/me", "/data"), "ng", self.VOLUMES)
         assert place.source == "node-nfs:home"
         with pytest.raises(ValidationError, match="no volume 'other'; there is: disk, home"):
-            mounts.looked_up("mounts[0]", Place("other", "/", "/data"), "ng", self.VOLUMES)
+            volumes.looked_up("mounts[0]", Place("other", "/", "/data"), "ng", self.VOLUMES)
 
     def test_results_go_where_they_are_mounted(self) -> None:
         place = Place("node-nfs:home", "/me", "/results")
-        assert mounts.results_root([place], None) == ("/results", place)
-        assert mounts.results_root([place._replace(read_only=True)], None) == ("", None)
+        assert volumes.results_root([place], None) == ("/results", place)
+        assert volumes.results_root([place._replace(read_only=True)], None) == ("", None)
 
 
 class TestOptions:
@@ -243,3 +245,11 @@ class TestAccess:
         with pytest.raises(ValidationError, match="LEPTON_API_BASE_URL") as caught:
             WorkspaceAccess.find()
         assert "password@" not in str(caught.value)
+
+    def test_a_proxy_that_cannot_be_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "ftp://user:canary@proxy")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        access = WorkspaceAccess("ws", "https://lab.example/api", Secret("token"))
+        with pytest.raises(ValidationError, match="HTTPS_PROXY: the address of the proxy") as error:
+            LeptonClient(access)
+        assert "canary" not in str(error.value)

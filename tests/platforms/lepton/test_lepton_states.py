@@ -10,7 +10,7 @@ from lepton_lab import LeptonLab
 from lab.lepton import LeptonServer
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.lepton import LeptonSDK
-from tao_sdk.platforms.lepton.states import interpret, moment
+from tao_sdk.platforms.lepton.status import interpret, moment
 
 P, R, C, E, X, U = (
     JobState.PENDING,

@@ -19,7 +19,7 @@ import pytest
 from lab.kubernetes import pki
 from lab.ports import free_port
 from lab.scripted import read_head
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, PlatformError
 from tao_sdk.platforms.rest import (
     Proxy,
     RefusedError,
@@ -28,6 +28,7 @@ from tao_sdk.platforms.rest import (
     Timeouts,
     proxy_for,
 )
+from tao_sdk.secrets import Secret
 
 Handler = Callable[["Exchange"], None]
 QUICK = Timeouts(connect=5, read=5, write=5, busy=5)
@@ -221,6 +222,19 @@ class TestRequests:
             client.request("DELETE", "/x")
         assert getattr(caught.value, question)
         assert caught.value.call == "DELETE /x"
+
+    @pytest.mark.parametrize("status", [400, 500])
+    def test_values_to_hide_that_a_server_sends_back(
+        self, serve: Serve, connect: Connect, status: int
+    ) -> None:
+        value = 'say "canary"\n'
+        body = json.dumps({"message": json.dumps({"value": value})}).encode()
+        client = connect(serve(says(answer(body, status))).url)
+        with pytest.raises(PlatformError) as caught:
+            client.request("POST", "/x", hide=[Secret(value)])
+        messages = f"{caught.value} {caught.value.__cause__}"
+        assert "[secret]" in messages
+        assert "canary" not in messages
 
 
 class TestRepeats:

@@ -27,23 +27,24 @@ from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
-from tao_sdk.platforms.lepton import looking, naming, payload, planning
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.aftermath import Aftermath
-from tao_sdk.platforms.lepton.answers import UnauthorizedError
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
-from tao_sdk.platforms.lepton.evidence import Witness
+from tao_sdk.platforms.lepton import job_spec, naming, volume_probe
+from tao_sdk.platforms.lepton import plan as planning
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.cleanup import Cleanup
+from tao_sdk.platforms.lepton.client import LeptonClient
+from tao_sdk.platforms.lepton.evidence import EvidenceCollector
 from tao_sdk.platforms.lepton.history import History
 from tao_sdk.platforms.lepton.log_lines import NOWHERE
 from tao_sdk.platforms.lepton.logs import LogReader
-from tao_sdk.platforms.lepton.observer import Observer
+from tao_sdk.platforms.lepton.observe import Observer
 from tao_sdk.platforms.lepton.records import Records
 from tao_sdk.platforms.lepton.replicas import replica_of
 from tao_sdk.platforms.lepton.shapes import described
-from tao_sdk.platforms.lepton.states import has_ended, is_stopped
-from tao_sdk.platforms.lepton.submitting import Submitting
+from tao_sdk.platforms.lepton.status import has_ended, is_stopped
+from tao_sdk.platforms.lepton.submit import Submitter
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings
 from tao_sdk.result_record import ResultRecord
 
@@ -54,22 +55,26 @@ class LeptonBackend(Backend):
     platform = "lepton"
     poll_seconds = 2.0
     submit_parallelism = 4
-    transport: LeptonApi
+    transport: LeptonClient
 
     def __init__(self, access: WorkspaceAccess, kept: Path) -> None:
-        self.transport = LeptonApi(access)
+        self.transport = LeptonClient(access)
         self.workspace = Workspace(self.transport)
         self._kept = JobFiles(kept)
-        self._submitting = Submitting(self.transport, self._kept)
-        self._aftermath = Aftermath(LeptonApi(access), self._kept)
+        self._submitter = Submitter(self.transport, self._kept)
+        self._cleanup = Cleanup(LeptonClient(access), self._kept)
         history = History(self.transport)
         self._records = Records(history)
         self._observer = Observer(
-            self.transport, self.workspace, self._kept, self._aftermath, self._records
+            self.transport, self.workspace, self._kept, self._cleanup, self._records
         )
         self._logs = LogReader(self.transport, history, self._observer.get)
-        self._witness = Witness(self.transport, self._records, self._logs, self._observer.get)
-        self._looker = looking.Looker(self.transport, self.workspace, history, self._observer.get)
+        self._collector = EvidenceCollector(
+            self.transport, self._records, self._logs, self._observer.get
+        )
+        self._probe = volume_probe.VolumeProbe(
+            self.transport, self.workspace, history, self._observer.get
+        )
 
     # ------------------------------------------------------------------ submitting
 
@@ -82,7 +87,7 @@ class LeptonBackend(Backend):
                 request.options.image_pull_secret, request.image, self.workspace
             )
         credentials = job_credentials(request.env)
-        settled = payload.Settled(
+        settled = job_spec.ResolvedJob(
             job_id=identity.job_id,
             token=identity.token,
             made_at=int(time.time()),
@@ -93,14 +98,14 @@ class LeptonBackend(Backend):
             runner=runner_settings(request),
             pull_secrets=pull,
         )
-        objects = payload.build(request, settled)._replace(makes_pull_secret=makes_one)
+        objects = job_spec.build(request, settled)._replace(makes_pull_secret=makes_one)
         if found.results is not None:
             below = found.results_root.removeprefix(found.results.target).strip("/")
             results_dir = found.results.address(f"{below}/{identity.job_id}".lstrip("/"))
         else:
             env = {
-                **payload.secret_environment(request, settled),
-                **payload.plain_environment(request, settled),
+                **job_spec.secret_environment(request, settled),
+                **job_spec.plain_environment(request, settled),
             }
             results_dir = results_in_bucket(request, env, identity.job_id)
         access = self.transport.access
@@ -127,10 +132,10 @@ class LeptonBackend(Backend):
         )
 
     def submit(self, plan: Plan) -> Submission:
-        objects: payload.Objects = plan.payload
-        self._witness.will_know(plan.job_id, [one["value"] for one in objects.secrets])
+        objects: job_spec.Objects = plan.payload
+        self._collector.will_know(plan.job_id, [one["value"] for one in objects.secrets])
         with self._asking():
-            made = self._submitting.make(objects)
+            made = self._submitter.make(objects)
         return _submission(plan.intent, made, "submitted")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
@@ -141,7 +146,7 @@ class LeptonBackend(Backend):
         with self._asking():
             if doubt := self._observer.doubt():
                 raise BackendUnreachableError(doubt)
-            found = self._submitting.settle(here)
+            found = self._submitter.settle(here)
         settled: dict[str, Submission | None] = {}
         for job in here:
             made = found[job.job_id]
@@ -174,7 +179,7 @@ class LeptonBackend(Backend):
         try:
             path = naming.below(naming.JOBS, job.native["id"])
             self.transport.patch(path, {"spec": {"stopped": True}})
-        except ApiError as error:
+        except RefusedError as error:
             if not error.missing:  # gone since
                 raise
 
@@ -195,13 +200,13 @@ class LeptonBackend(Backend):
     def close(self) -> None:
         """Finish cleaning up and let go of connections."""
         self._logs.close()
-        self._aftermath.close()
+        self._cleanup.close()
         self.transport.close()
 
     # ------------------------------------------------------------------ explaining
 
     def evidence(self, jobs: Sequence[JobRef]) -> Mapping[str, RawEvidence]:
-        self._witness.begin()
+        self._collector.begin()
         return ask_each(jobs, self._evidence)
 
     def _evidence(self, job: JobRef) -> RawEvidence:
@@ -209,12 +214,12 @@ class LeptonBackend(Backend):
             return RawEvidence(Evidence())
         with self._asking():
             self._require_here(job)
-            return self._witness.evidence(job)
+            return self._collector.evidence(job)
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""
         with self._asking():
-            return self._witness.stuck(job)
+            return self._collector.stuck(job)
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         if not job.native["id"]:
@@ -263,11 +268,11 @@ class LeptonBackend(Backend):
         with self._asking():
             self._require_here(job)
             results = job.native["results"]
-            if results and "removed" not in self._look_at_results(job, looking.REMOVE):
+            if results and "removed" not in self._look_at_results(job, volume_probe.REMOVE):
                 return False
-            self._submitting.remove_secrets(job.native["secrets"])
+            self._submitter.remove_secrets(job.native["secrets"])
             if job.native["id"]:
-                self._submitting.remove_job(job.native["id"])
+                self._submitter.remove_job(job.native["id"])
         self._kept.remove(job.job_id)
         return True
 
@@ -281,12 +286,12 @@ class LeptonBackend(Backend):
 
     def _look_at(self, path: str, program: str) -> str:
         with self._asking():
-            window, folder = self._looker.window(path, settings.get("LEPTON_LOOK_IMAGE"))
-            return self._looker.ask(window, folder, program)
+            window, folder = self._probe.window(path, settings.get("LEPTON_LOOK_IMAGE"))
+            return self._probe.ask(window, folder, program)
 
     def _look_at_results(self, job: JobRef, program: str) -> str:
         source, path, folder = job.native["results"]
-        window = looking.Window(
+        window = volume_probe.Window(
             source,
             path,
             job.native["group"],
@@ -294,7 +299,7 @@ class LeptonBackend(Backend):
             tuple(job.native["pull_secrets"]),
         )
         with self._asking():
-            return self._looker.ask(window, f"{folder}/{job.job_id}", program)
+            return self._probe.ask(window, f"{folder}/{job.job_id}", program)
 
     def _require_here(self, job: JobRef) -> None:
         if not self.workspace.is_that_of(job.native):
@@ -305,9 +310,9 @@ class LeptonBackend(Backend):
         """A server that refuses to say was not asked; a token that it refuses is named."""
         try:
             yield
-        except UnauthorizedError as error:
-            raise BackendUnreachableError(error.message) from error
-        except ApiError as error:
+        except RefusedError as error:
+            if error.unauthorized:
+                raise BackendUnreachableError(error.message) from error
             raise BackendUnreachableError(
                 f"{self.transport.access} refuses {error.call}: {error.message}"
             ) from error

@@ -13,11 +13,12 @@ from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.history import rank_in
 from tao_sdk.platforms.lepton.logs import LogReader, Worker
 from tao_sdk.platforms.lepton.records import Records, has_just_ended
 from tao_sdk.platforms.lepton.replicas import issue_of, node_of, stuck_on
+from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.result_record import ResultRecord, first_failure
 from tao_sdk.secrets import Secret
 
@@ -28,12 +29,12 @@ _MOST_EVENTS = 10
 _STOPPED = "stopped by Lepton together with the others"
 
 
-class Witness:
+class EvidenceCollector:
     """Asks a workspace about a job that failed."""
 
     def __init__(
         self,
-        api: LeptonApi,
+        api: LeptonClient,
         records: Records,
         logs: LogReader,
         get: Callable[[str], Mapping[str, Any] | None],
@@ -116,7 +117,7 @@ class Witness:
         """None where it is not there, or nobody lets us look."""
         try:
             return self._api.get(naming.below(naming.JOBS, job.native["id"], what))
-        except ApiError as error:
+        except RefusedError as error:
             if not (error.missing or error.forbidden):
                 raise
             _log.info("explained without %s of job %s: %s", what, job.job_id, error)

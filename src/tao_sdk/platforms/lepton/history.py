@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import LeptonApi
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.log_lines import START, Line, Place, beyond, parse_answer
-from tao_sdk.platforms.lepton.submitting import EVERYWHERE
+from tao_sdk.platforms.lepton.submit import EVERYWHERE
 from tao_sdk.result_record import RECORD_WORD, ResultRecord, told_record
 
 PAGE_LINES = 5000
@@ -31,7 +31,7 @@ class Page(NamedTuple):
 class History:
     """Logs of one workspace."""
 
-    def __init__(self, api: LeptonApi) -> None:
+    def __init__(self, api: LeptonClient) -> None:
         self._api = api
 
     def page(self, job: JobRef, worker: str, place: Place) -> Page:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tao_sdk.platforms.backend import JobRef, LogChunk, LogLine
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.history import History, rank_in
 from tao_sdk.platforms.lepton.live import LiveTail
 from tao_sdk.platforms.lepton.log_lines import (
@@ -25,7 +25,8 @@ from tao_sdk.platforms.lepton.log_lines import (
     read_live,
 )
 from tao_sdk.platforms.lepton.records import has_just_ended
-from tao_sdk.platforms.lepton.submitting import EVERYWHERE
+from tao_sdk.platforms.lepton.submit import EVERYWHERE
+from tao_sdk.platforms.rest import RefusedError
 
 # For what was printed last, of a job that has just ended.
 _PATIENCE_SECONDS = 5.0
@@ -58,7 +59,7 @@ class LogReader:
 
     def __init__(
         self,
-        api: LeptonApi,
+        api: LeptonClient,
         history: History,
         get: Callable[[str], Mapping[str, Any] | None],
     ) -> None:
@@ -133,7 +134,7 @@ class LogReader:
             if known.lines != place.lines:
                 return  # which line was the last is not known in this process
             path = naming.below(naming.JOBS, job.native["id"], "replicas", worker, "log")
-            stream = partial(self._api.stream, path, patience=_SILENT_SECONDS)
+            stream = partial(self._api.stream, path, silence=_SILENT_SECONDS)
             openers[rank] = partial(LiveTail, stream, place.lines, text)
         live = {rank: opened() for rank, opened in openers.items()}
         if live:
@@ -181,7 +182,7 @@ class LogReader:
         path = naming.below(naming.JOBS, job.native["id"], "replicas")
         try:
             return self._api.get_list(path, job_query_mode=EVERYWHERE)
-        except ApiError as error:
+        except RefusedError as error:
             if not error.missing:
                 raise
             return []

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.common.option_checks import check_each, check_matching, check_switch
-from tao_sdk.platforms.lepton.mounts import Place, check_mounts
+from tao_sdk.platforms.lepton.volumes import Place, check_mounts
 from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
 
 TTL_SECONDS = 259_200

@@ -10,7 +10,7 @@ import time
 
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.lepton.history import History
-from tao_sdk.platforms.lepton.states import Job, ended_at, has_ended, moment
+from tao_sdk.platforms.lepton.status import Job, ended_at, has_ended, moment
 from tao_sdk.result_record import ResultRecord, first_failure
 
 # So long, at most, lines are on their way.

@@ -7,7 +7,7 @@ from typing import Any
 
 from tao_sdk.platforms.lepton.history import rank_in
 from tao_sdk.platforms.lepton.naming import id_of, part
-from tao_sdk.platforms.lepton.states import moment
+from tao_sdk.platforms.lepton.status import moment
 
 # What no amount of waiting changes.
 STUCK = frozenset(

@@ -46,7 +46,7 @@ class LeptonSDK(PlatformSDK):
         return self.backend.storage_permissions(volume, node_group_id)
 
     def _make_backend(self) -> LeptonBackend:
-        from tao_sdk.platforms.lepton.access import WorkspaceAccess
+        from tao_sdk.platforms.lepton.auth import WorkspaceAccess
         from tao_sdk.platforms.lepton.backend import LeptonBackend
 
         return LeptonBackend(WorkspaceAccess.find(), self.store.folder("lepton"))

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from tao_sdk.errors import CredentialError
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
-from tao_sdk.platforms.lepton.mounts import Volume
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.shapes import Group, Shape
+from tao_sdk.platforms.lepton.volumes import Volume
+from tao_sdk.platforms.rest import RefusedError
 
 # For a sweep of many jobs: what it looks at once is good for all of them.
 _GOOD_SECONDS = 60.0
@@ -20,7 +21,7 @@ _T = TypeVar("_T")
 class Workspace:
     """Looks at one workspace."""
 
-    def __init__(self, api: LeptonApi) -> None:
+    def __init__(self, api: LeptonClient) -> None:
         self._api = api
         self._kept: TtlCache[Any] = TtlCache(_GOOD_SECONDS)
 
@@ -33,13 +34,15 @@ class Workspace:
             self._kept.forget("info")
         try:
             self._keep("info", lambda: self._api.get(""))
-        except ApiError as error:
+        except RefusedError as error:
             access = self._api.access
             if error.missing:
                 raise CredentialError(
                     f"there is no workspace {access.workspace} at {access.origin}: check "
                     "LEPTON_WORKSPACE_ID (and LEPTON_API_BASE_URL)"
                 ) from error
+            if error.unauthorized:
+                raise CredentialError(error.message) from error
             if error.forbidden:
                 raise CredentialError(
                     f"LEPTON_AUTH_TOKEN is not for workspace {access.workspace}: {error.message}"
@@ -81,7 +84,7 @@ class Workspace:
                 f"permissions {volume} {group}",
                 lambda: self._api.get_list(path, "permissions", **query),
             )
-        except ApiError as error:
+        except RefusedError as error:
             if error.missing or error.forbidden:
                 return []
             raise

@@ -26,6 +26,7 @@ from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.rest.errors import RefusedError, describe, may_have_arrived
 from tao_sdk.platforms.rest.proxies import Proxy
 from tao_sdk.platforms.rest.response import BUSY, Response
+from tao_sdk.secrets import Secret
 
 Query = Mapping[str, str | int | Sequence[str]]
 _Answer = TypeVar("_Answer")
@@ -117,12 +118,14 @@ class RestClient:
         tls: ssl.SSLContext | None = None,
         repeatable: bool | None = None,
         new_connection: bool = False,
+        hide: Sequence[Secret] = (),
     ) -> Response:
         """The answer to a request, if it is a success.
 
         `path` is quoted already. Without `tls`, the authorities of the system are trusted.
         `repeatable` requests are repeated after a failure; by default those that only read. On a
         `new_connection`, a server cannot end a kept connection while the request is on its way.
+        Errors quote none of the values to `hide`, which a server may send back.
 
         Raises what `refusal` makes of an answer, and `BackendUnreachableError` if there is none.
         """
@@ -148,7 +151,7 @@ class RestClient:
             if delay is None or time.monotonic() + delay > give_up_at:
                 break
             time.sleep(delay)
-        raise self._refused(response, call, may_repeat)
+        raise self._refused(response.without(hide), call, may_repeat)
 
     def stream(
         self,

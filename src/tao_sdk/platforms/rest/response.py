@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from tao_sdk.secrets import Secret, redact
 
 BUSY = 429
 # Answers of a server, or of a gateway before it, that may be different a moment later.
@@ -39,6 +41,17 @@ class Response(NamedTuple):
         kind = self.headers.get("Content-Type", "no content type")
         text = " ".join(self.body[:_QUOTED_CHARACTERS].decode("utf-8", "replace").split())
         return f"HTTP {self.status}, {kind}: {text}" if text else f"HTTP {self.status}"
+
+    def without(self, hide: Sequence[Secret]) -> Response:
+        """The same, without these values: as they are, in JSON, and in JSON quoted in JSON."""
+        if not hide:
+            return self
+        texts = [secret.reveal() for secret in hide]
+        inside = [json.dumps(text)[1:-1] for text in texts]
+        twice = [json.dumps(text)[1:-1] for text in inside]
+        body = self.body.decode("utf-8", "replace")
+        values = map(Secret, [*texts, *inside, *twice])
+        return self._replace(body=redact(body, values).encode())
 
     def delay(self, repeats: int, *, repeatable: bool) -> float | None:
         """Seconds until the request may be repeated, after so many repeats; None for not at all.

@@ -17,8 +17,8 @@ from tao_sdk.errors import BackendUnreachableError, TaoError
 from tao_sdk.platforms.common.background import BackgroundQueue
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import LeptonApi
-from tao_sdk.platforms.lepton.states import has_ended, is_stopped
+from tao_sdk.platforms.lepton.client import LeptonClient
+from tao_sdk.platforms.lepton.status import has_ended, is_stopped
 
 _log = logging.getLogger("tao_sdk.lepton")
 # A submission takes seconds; whatever the clocks say.
@@ -33,10 +33,10 @@ class _Task(NamedTuple):
     sweep: bool = False
 
 
-class Aftermath:
+class Cleanup:
     """Cleans up in one workspace, in a thread of its own."""
 
-    def __init__(self, api: LeptonApi, kept: JobFiles) -> None:
+    def __init__(self, api: LeptonClient, kept: JobFiles) -> None:
         self._api = api
         """Of its own: what it does is no part of anybody's question."""
         self._kept = kept
@@ -92,7 +92,7 @@ class Aftermath:
             sweep(self._api, self._kept)
 
 
-def sweep(api: LeptonApi, kept: JobFiles, abandoned: float = ABANDONED_SECONDS) -> None:
+def sweep(api: LeptonClient, kept: JobFiles, abandoned: float = ABANDONED_SECONDS) -> None:
     """Remove secrets that no job can want any more, and jobs that we stopped."""
     parsed = [naming.parse_secret(str(one.get("name"))) for one in api.get_list(naming.SECRETS)]
     secrets = [one for one in parsed if one is not None]
@@ -124,7 +124,7 @@ def _is_over(job: Mapping[str, Any], kept: JobFiles) -> bool:
     )
 
 
-def _is_nowhere(api: LeptonApi, secret: naming.SecretName) -> bool:
+def _is_nowhere(api: LeptonClient, secret: naming.SecretName) -> bool:
     """A list that changes while its pages are read may lack a job: asked for by its name."""
     name = naming.job_name(secret.job)
     return not any(api.pages(naming.JOBS, "jobs", job_query_mode="alive_only", q=name))

@@ -11,8 +11,10 @@ from tao_sdk.platforms.backend import Artefact
 from tao_sdk.platforms.common.container_command import SHELL_NOTE
 from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.lepton import command, naming, shapes
-from tao_sdk.platforms.lepton.access import WorkspaceAccess
-from tao_sdk.platforms.lepton.mounts import (
+from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.job_spec import Objects
+from tao_sdk.platforms.lepton.options import LeptonOptions
+from tao_sdk.platforms.lepton.volumes import (
     LOCAL,
     Place,
     detected,
@@ -21,8 +23,6 @@ from tao_sdk.platforms.lepton.mounts import (
     preferred,
     results_root,
 )
-from tao_sdk.platforms.lepton.options import LeptonOptions
-from tao_sdk.platforms.lepton.payload import Objects
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
 

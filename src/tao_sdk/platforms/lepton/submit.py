@@ -33,9 +33,10 @@ from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, Tao
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
-from tao_sdk.platforms.lepton.payload import Objects
-from tao_sdk.platforms.lepton.states import has_begun
+from tao_sdk.platforms.lepton.client import LeptonClient
+from tao_sdk.platforms.lepton.job_spec import Objects
+from tao_sdk.platforms.lepton.status import has_begun
+from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.lepton")
@@ -47,10 +48,10 @@ _SETTLE_PAUSE_SECONDS = 0.5
 _REGISTRY = "https://nvcr.io"
 
 
-class Submitting:
+class Submitter:
     """Jobs of one workspace, on their way to it."""
 
-    def __init__(self, api: LeptonApi, kept: JobFiles) -> None:
+    def __init__(self, api: LeptonClient, kept: JobFiles) -> None:
         self._api = api
         self._kept = kept
 
@@ -86,7 +87,7 @@ class Submitting:
         with _refusals(f"the pull secret {name}", "image_pull_secret=[] goes without"):
             try:
                 self._persist(naming.PULL_SECRETS, body, [Secret(spec["password"])])
-            except ApiError as error:
+            except RefusedError as error:
                 if not error.conflict:
                     raise
 
@@ -104,7 +105,7 @@ class Submitting:
                 return
             except BackendUnreachableError as error:
                 lost = error
-            except ApiError as error:
+            except RefusedError as error:
                 if not (again and error.conflict):  # that was us
                     raise
                 return
@@ -202,7 +203,7 @@ def _refusals(what: str, hint: str = "") -> Iterator[None]:
     """An answer that is certainly a no becomes `SubmissionRejectedError`."""
     try:
         yield
-    except ApiError as error:
+    except RefusedError as error:
         if error.status not in DEFINITIVE:
             raise
         told = f"Lepton refuses {what}: {error.message}"

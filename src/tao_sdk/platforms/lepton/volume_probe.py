@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 from tao_sdk.errors import BackendUnreachableError, CapacityError, TaoError, ValidationError
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.lepton import naming, shapes
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.history import History
-from tao_sdk.platforms.lepton.mounts import SCHEME, Place, detected
-from tao_sdk.platforms.lepton.states import has_ended, word_of
+from tao_sdk.platforms.lepton.status import has_ended, word_of
+from tao_sdk.platforms.lepton.volumes import SCHEME, Place, detected
 from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.platforms.volume_programs import END
 
 _log = logging.getLogger("tao_sdk.lepton")
@@ -43,12 +44,12 @@ class Window(NamedTuple):
     pull_secrets: tuple[str, ...] = ()
 
 
-class Looker:
+class VolumeProbe:
     """Looks at volumes of one workspace."""
 
     def __init__(
         self,
-        api: LeptonApi,
+        api: LeptonClient,
         workspace: Workspace,
         history: History,
         get: Callable[[str], Mapping[str, Any] | None],
@@ -82,7 +83,7 @@ class Looker:
         body = self._body(window, f"{_WINDOW}{inside}", program)
         try:
             made = self._api.create(naming.JOBS, body)
-        except ApiError as error:
+        except RefusedError as error:
             raise BackendUnreachableError(f"nobody can look at {folder}: {error}") from error
         server_id = naming.id_of(made)
         try:

@@ -12,12 +12,13 @@ from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.aftermath import Aftermath
-from tao_sdk.platforms.lepton.api import ApiError, LeptonApi
+from tao_sdk.platforms.lepton.cleanup import Cleanup
+from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.records import Records, has_just_ended
-from tao_sdk.platforms.lepton.states import has_ended, interpret, is_stopped
-from tao_sdk.platforms.lepton.submitting import EVERYWHERE
+from tao_sdk.platforms.lepton.status import has_ended, interpret, is_stopped
+from tao_sdk.platforms.lepton.submit import EVERYWHERE
 from tao_sdk.platforms.lepton.workspace import Workspace
+from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.result_record import first_failure
 
 _log = logging.getLogger("tao_sdk.lepton")
@@ -36,17 +37,17 @@ class Observer:
 
     def __init__(
         self,
-        api: LeptonApi,
+        api: LeptonClient,
         workspace: Workspace,
         kept: JobFiles,
-        aftermath: Aftermath,
+        aftermath: Cleanup,
         records: Records,
     ) -> None:
         self._api = api
         self._records = records
         self._workspace = workspace
         self._kept = kept
-        self._aftermath = aftermath
+        self._cleanup = aftermath
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         here = [job for job in jobs if self._workspace.is_that_of(job.native)]
@@ -58,7 +59,7 @@ class Observer:
         for job in jobs:
             if job.job_id not in seen:
                 seen[job.job_id] = Observation(None, unreachable=self.elsewhere(job))
-        self._aftermath.sweep_now_and_then()
+        self._cleanup.sweep_now_and_then()
         return seen
 
     def _ends(
@@ -108,7 +109,7 @@ class Observer:
         """One job, also one that is archived."""
         try:
             found = self._api.get(naming.below(naming.JOBS, server_id), job_query_mode=EVERYWHERE)
-        except ApiError as error:
+        except RefusedError as error:
             if not error.missing:
                 raise
             return None
@@ -128,7 +129,7 @@ class Observer:
                 if job_id is not None:
                     found[job_id] = job
                 elif self._kept.is_marked(naming.job_id_in(job), naming.UNWANTED):
-                    self._aftermath.remove(naming.id_of(job))
+                    self._cleanup.remove(naming.id_of(job))
             if len(found) == len(wanted):
                 break
         return found
@@ -147,7 +148,7 @@ class Observer:
             if doubt:
                 return Observation(None, unreachable=doubt)
             if canceled:
-                self._aftermath.clean(job.native["secrets"])
+                self._cleanup.clean(job.native["secrets"])
                 return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
             # Its secrets stay for now: a list may be behind, and the job about to start.
             return MISSING
@@ -155,5 +156,5 @@ class Observer:
         if has_ended(found) and (canceled or not is_stopped(found)):
             # What somebody else stopped may be started again, and needs its secrets.
             gone = naming.id_of(found) if is_stopped(found) else ""
-            self._aftermath.clean(job.native["secrets"], gone)
+            self._cleanup.clean(job.native["secrets"], gone)
         return seen

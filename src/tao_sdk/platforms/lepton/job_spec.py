@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.platforms.lepton import command, naming
-from tao_sdk.platforms.lepton.mounts import Place
 from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.shapes import Choice
+from tao_sdk.platforms.lepton.volumes import Place
 from tao_sdk.platforms.request import JobRequest
 
 _NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
-class Settled(NamedTuple):
+class ResolvedJob(NamedTuple):
     """What was found out, beside what was asked for."""
 
     job_id: str
@@ -50,7 +50,7 @@ class Objects(NamedTuple):
         return told
 
 
-def build(request: JobRequest, settled: Settled) -> Objects:
+def build(request: JobRequest, settled: ResolvedJob) -> Objects:
     """The job and its secrets."""
     values = secret_environment(request, settled)
     if not any(values.values()):
@@ -72,13 +72,13 @@ def build(request: JobRequest, settled: Settled) -> Objects:
     return Objects(_job(request, settled, envs), secrets)
 
 
-def secret_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+def secret_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
     """What the container finds set, and nobody else may read."""
     own = {name: value.reveal() for name, value in request.env.items()}
     return {**settled.credentials, **own}
 
 
-def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
+def plain_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
     """What the container finds set, and everybody may read; yours wins where it may."""
     env = dict(settled.runner)
     if settled.choice.gpus == 0:
@@ -96,7 +96,7 @@ def plain_environment(request: JobRequest, settled: Settled) -> dict[str, str]:
     return env
 
 
-def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> dict[str, Any]:
+def _job(request: JobRequest, settled: ResolvedJob, envs: list[dict[str, Any]]) -> dict[str, Any]:
     options: LeptonOptions = request.options
     spec: dict[str, Any] = {
         "resource_shape": settled.choice.shape,
@@ -136,7 +136,7 @@ def _job(request: JobRequest, settled: Settled, envs: list[dict[str, Any]]) -> d
     return {"metadata": metadata, "spec": spec}
 
 
-def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
+def _labels(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
     return {
         naming.LABEL: "true",
         naming.LABEL_JOB: settled.job_id,
@@ -146,5 +146,5 @@ def _labels(request: JobRequest, settled: Settled) -> dict[str, str]:
     }
 
 
-def _secret_name(settled: Settled, variable: str) -> naming.SecretName:
+def _secret_name(settled: ResolvedJob, variable: str) -> naming.SecretName:
     return naming.SecretName(settled.job_id.replace("-", ""), settled.made_at, variable)
