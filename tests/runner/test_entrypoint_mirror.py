@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -245,3 +246,77 @@ def test_a_container_that_was_started_again_looks_again(box: Container, bucket: 
     for content in (b"old", b"new"):
         bucket.put({"in/f": content})
         assert box.run(command, env=bucket.env).out == content.decode()
+
+
+def marker_of(mirror: Path) -> Path:
+    [marker] = (mirror / ".tao" / "staged").iterdir()
+    return marker
+
+
+@pytest.mark.parametrize("how", ["beside", "through ..", "through a link", "below"])
+def test_a_marker_leads_to_no_file_outside_its_target(
+    box: Container, bucket: Bucket, how: str
+) -> None:
+    """Anybody who may write on a shared mirror can leave a marker there."""
+    bucket.put({"in/a": b"A"})
+    mirror, victim = box.folder / "mirror", box.folder / "victim"
+    wanted = {"specs": {"d": "s3://bucket/in"}, "inputs": ["d"], "mount_path": str(mirror)}
+    box.env = bucket.env
+    box.successful("cat {config_path}", **wanted)
+    victim.mkdir()
+    (victim / "precious").write_text("12345")
+    target = mirror / "bucket" / "in"
+    (target / "link").symlink_to(victim)
+    (target / "old").write_text("12345")
+    planted = {
+        "beside": f"{victim}/precious",
+        "through ..": f"{target}/../../../victim/precious",
+        "through a link": f"{target}/link/precious",
+        "below": f"{target}/old",
+    }[how]
+    marker = marker_of(mirror)
+    note = json.loads(marker.read_text())
+    note.update(digest="0", result=str(victim), files={**note["files"], planted: 5})
+    marker.write_text(json.dumps(note))
+    bucket.put({"in/a": b"newer"})
+    box.env = {**bucket.env, "TAO_ATTEMPT": "2"}
+    ended = box.successful("cat {config_path}", **wanted)
+    assert str(victim) not in ended.out, "the dataset is where it belongs"
+    assert (victim / "precious").exists()
+    assert (target / "old").exists() is (how != "below")
+
+
+MALFORMED: dict[str, Any] = {
+    "no types": {"digest": 5, "files": [1], "archives": "x"},
+    "sizes of no type": {"digest": "0", "files": {"a": "5"}, "archives": {}},
+    "paths of no type": {"digest": "0", "files": {}, "archives": {"a": 5}},
+    "a list": [1],
+}
+
+
+@pytest.mark.parametrize("note", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_marker_is_none(box: Container, bucket: Bucket, note: object) -> None:
+    bucket.put({"in/a": b"A"})
+    mirror = box.folder / "mirror"
+    wanted = {"specs": {"d": "s3://bucket/in"}, "inputs": ["d"], "mount_path": str(mirror)}
+    box.env = bucket.env
+    box.successful("cat {config_path}", **wanted)
+    marker_of(mirror).write_text(json.dumps(note))
+    box.env = {**bucket.env, "TAO_ATTEMPT": "2"}
+    assert "is here already" not in box.successful("cat {config_path}", **wanted).err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_marker_of_another_user_proves_nothing(box: Container, bucket: Bucket) -> None:
+    bucket.put({"in/a": b"A"})
+    mirror = box.folder / "mirror"
+    wanted = {"specs": {"d": "s3://bucket/in"}, "inputs": ["d"], "mount_path": str(mirror)}
+    box.env = bucket.env
+    box.successful("cat {config_path}", **wanted)
+    (mirror / "bucket" / "in" / "a").write_bytes(b"B")
+    for owner, is_believed in ((12345, False), (0, True)):
+        os.chown(marker_of(mirror), owner, -1)
+        box.env = {**bucket.env, "TAO_ATTEMPT": str(2 + owner)}
+        ended = box.successful("cat {config_path}", **wanted)
+        assert ("is here already" in ended.err) is is_believed
+    assert (mirror / "bucket" / "in" / "a").read_bytes() == b"A"

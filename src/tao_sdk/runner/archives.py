@@ -34,7 +34,7 @@ _LARGE_BYTES = 64 << 20
 def extracted_folder(path: str, digest: str, *, into_parent: bool = False) -> str | None:
     """Where an archive of this digest lies unpacked, or None. The archive itself may be gone."""
     folder = result_folder(path, into_parent)
-    whole = digest and read_note(_marker(path)).get("digest") == digest
+    whole = digest and read_note(_marker(path), ours=True).get("digest") == digest
     return folder if whole and os.path.isdir(folder) and os.listdir(folder) else None
 
 
@@ -63,7 +63,7 @@ def extract_beside(
         marker = _marker(path)
         replace = not into_parent and _is_ours_alone(marker, folder)
         made = replace or not os.path.lexists(folder)
-        before = read_note(marker)
+        before = read_note(marker, ours=True)
         if before:
             # No proof any more, but still known as ours.
             write_note(marker, {**before, "digest": ""})
@@ -144,7 +144,7 @@ def _sweep(path: str, folder: str, older_than: float) -> None:
 
 def _is_ours_alone(marker: str, folder: str) -> bool:
     """Whether all that is in the folder came out of an earlier version of this archive."""
-    if not read_note(marker).get("made"):
+    if not read_note(marker, ours=True).get("made"):
         return False
     beside = os.path.dirname(marker)
     markers = [os.path.join(beside, n) for n in os.listdir(beside) if n.endswith(_MARKER_SUFFIX)]

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Mapping
 from typing import Any
 
+# Not there, not readable, or not a file of ours: a link, a pipe, a device.
+_NO_NOTE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 
-def read_note(path: str) -> dict[str, Any]:
-    """What it says; nothing where there is none, or none that could be read (yet)."""
+
+def read_note(path: str, *, ours: bool = False) -> dict[str, Any]:
+    """What it says; nothing where there is none, or none that could be read (yet).
+
+    `ours`: a note of another user says nothing, except root's. On shared storage anybody can leave
+    one.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            note = json.load(file)
-    except (FileNotFoundError, PermissionError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in _NO_NOTE:
+            raise
         return {}
+    with open(descriptor, encoding="utf-8") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or (ours and found.st_uid not in (0, os.geteuid())):
+            return {}
+        try:
+            note = json.load(file)
+        except (ValueError, RecursionError):
+            return {}
     return note if isinstance(note, dict) else {}
 
 

@@ -117,7 +117,7 @@ class _Staging:
         missing = [
             task
             for task, path in zip(self._tasks, paths)
-            if path and not _is_whole(task, self._read_marker(task))
+            if path and not _is_whole(task, path, self._read_marker(task))
         ]
         if missing:
             self._reporter.say(f"{missing[0].uri} was staged elsewhere, and comes here as well")
@@ -234,18 +234,19 @@ class _Staging:
 
     def _is_there(self, wanted: _Wanted) -> bool:
         """Did an earlier attempt, or another job, bring exactly this? Then its result is noted."""
-        marker = self._read_marker(wanted.task)
-        if marker.get("digest") != wanted.digest or not _is_whole(wanted.task, marker):
+        marker, result = self._read_marker(wanted.task), wanted.result()
+        if marker.get("digest") != wanted.digest or not _is_whole(wanted.task, result, marker):
             return False
-        self._paths[_key(wanted.task)] = marker["result"]
-        self._reporter.say(f"{wanted.task.uri} is here already: {marker['result']}")
+        self._paths[_key(wanted.task)] = result
+        self._reporter.say(f"{wanted.task.uri} is here already: {result}")
         return True
 
     def _read_marker(self, task: StagingTask) -> dict[str, Any]:
         marker: dict[str, Any] = {}
         # A mirror that cannot be written to may still have one.
         for root in dict.fromkeys((self._mount_path or self._context.work, self._root(task))):
-            marker = read_note(_marker(root, task)) or marker
+            note = read_note(_marker(root, task), ours=True)
+            marker = note if _is_marker(task, note) else marker
         return marker
 
     def _remove_leftovers(self, wanted: _Wanted) -> None:
@@ -255,7 +256,7 @@ class _Staging:
         targets = {target for _, target in wanted.pairs}
         before = self._read_marker(wanted.task).get("files", {})
         for path in set(before) - targets:
-            if size_of(path) == before[path] >= 0:
+            if size_of(path) == before[path] >= 0 and not _is_through_link(wanted.task, path):
                 os.unlink(path)
         if not self._is_shared(wanted.task):
             for folder in filter(os.path.isdir, {os.path.dirname(path) for path in targets}):
@@ -263,10 +264,9 @@ class _Staging:
 
     def _conclude(self, wanted: _Wanted, ours: Container[str]) -> None:
         """Unpack, note the result, and leave the proof that it is whole."""
-        result, archives = self._unpacked(wanted, ours)
+        archives = self._unpacked(wanted, ours)
         marker = {
             "digest": wanted.digest,
-            "result": result,
             "files": {
                 target: size_of(target) if file.size < 0 or target in archives else file.size
                 for file, target in wanted.pairs
@@ -276,35 +276,32 @@ class _Staging:
         path = _marker(self._root(wanted.task), wanted.task)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_note(path, marker)
-        self._paths[_key(wanted.task)] = result
+        self._paths[_key(wanted.task)] = wanted.result()
 
-    def _unpacked(self, wanted: _Wanted, ours: Container[str]) -> tuple[str, dict[str, str]]:
-        """The result, and the archives that were unpacked with what stands for their content.
+    def _unpacked(self, wanted: _Wanted, ours: Container[str]) -> dict[str, str]:
+        """The archives, now unpacked, with what stands for their content.
 
         An archive goes unless somebody else has use for it: the owner of a file that was here
         before, other jobs with the same mirror, a command that names the archive itself.
         """
-        task, result = wanted.task, wanted.result()
+        task = wanted.task
         archives: dict[str, str] = {}
         if not wanted.archives:
-            return result, archives
+            return archives
         from .archives import extract_beside
 
         is_shared = self._is_shared(task)
-        is_named = not task.keys and not wanted.listing.is_folder
         for file, target in wanted.archives:
             archives[target] = file.fingerprint or str(file.size)
-            folder = extract_beside(
+            extract_beside(
                 target,
                 archives[target],
-                keep=is_shared or is_named or target not in ours,
+                keep=is_shared or wanted.is_named or target not in ours,
                 into_parent=task.extract_to_parent,
                 shared=is_shared,
                 say=self._reporter.warn,
             )
-            if not (wanted.listing.is_folder or is_named):
-                result = folder
-        return result, archives
+        return archives
 
     def _root(self, task: StagingTask) -> str:
         """Where its marker goes: on a mount that several jobs use, the next job finds it, too."""
@@ -328,8 +325,18 @@ class _Wanted(NamedTuple):
     """Those that are unpacked."""
     digest: str
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the command names the file itself, not a place of the spec."""
+        return not self.task.keys and not self.listing.is_folder
+
     def result(self) -> str:
+        """The path for the command, once everything is there and unpacked."""
         names = [file.path for file in self.listing.files]
+        if self.archives and not (self.listing.is_folder or self.is_named):
+            from .archives import result_folder
+
+            return result_folder(self.archives[-1][1], self.task.extract_to_parent)
         if self.listing.is_folder and self.task.pretrained:
             from .pretrained import pretrained_result
 
@@ -382,9 +389,34 @@ def _marker(root: str, task: StagingTask) -> str:
     return os.path.join(root, ".tao", "staged", _key(task) + ".json")
 
 
-def _is_whole(task: StagingTask, marker: Mapping[str, Any]) -> bool:
-    """Is there such a marker, and all that it speaks of?"""
-    if not marker or not (task.pattern or os.path.exists(marker["result"])):
+def _is_marker(task: StagingTask, note: Mapping[str, Any]) -> bool:
+    """Whether a note has the form of a marker, and speaks of files of the task's target only."""
+    files, archives = note.get("files"), note.get("archives")
+    return (
+        isinstance(files, dict)
+        and isinstance(archives, dict)
+        and all(type(size) is int for size in files.values())
+        and all(isinstance(digest, str) for digest in archives.values())
+        and all(_is_below(task, path) for path in (*files, *archives))
+    )
+
+
+def _is_below(task: StagingTask, path: str) -> bool:
+    below = path.startswith(task.target.rstrip("/") + "/") and os.pardir not in path.split("/")
+    return path == task.target or below
+
+
+def _is_through_link(task: StagingTask, path: str) -> bool:
+    """Whether a folder between the target and the file is a link, which may lead anywhere."""
+    top = os.path.dirname(task.target)
+    below = os.path.relpath(os.path.dirname(path), top)
+    real = os.path.normpath(os.path.join(os.path.realpath(top), below))
+    return os.path.realpath(os.path.dirname(path)) != real
+
+
+def _is_whole(task: StagingTask, result: str, marker: Mapping[str, Any]) -> bool:
+    """Is there such a marker, the result, and all that the marker speaks of?"""
+    if not marker or not (task.pattern or os.path.exists(result)):
         return False
     if marker.get("archives"):
         from .archives import extracted_folder
