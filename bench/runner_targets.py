@@ -18,7 +18,7 @@ GOALS = {"many_down": 1.5, "many_up": 1.5, "large_down": 1.2, "large_up": 1.2}
 TIMES_REFERENCE = {"many_down": 5.0, "many_up": 5.0, "distant_down": 10.0, "distant_up": 10.0}
 MEMORY_MIB = 150.0
 START_SECONDS = 0.150
-SIZES = {CONFIG: 40 * KIB, PASSTHROUGH: 16 * KIB}
+SIZES = {CONFIG: 48 * KIB, PASSTHROUGH: 16 * KIB}
 
 
 def judge_runner(measured: Mapping[str, Result]) -> list[Verdict]:

@@ -61,7 +61,7 @@ def build_entrypoint(
     command; `inputs` and `outputs` are paths into them (`train.data[0].path`). With `args` they
     become the command's arguments, and `inputs` and `outputs` are among their names. With neither,
     `inputs` maps paths in the container to URIs, and `outputs` lists paths. `${env:NAME}` in a
-    value is replaced in the container: the way for secrets.
+    spec or a URI is replaced in the container: the way for secrets. In an argument it is refused.
     """
     payload = runner_payload(
         command=command,
@@ -181,8 +181,20 @@ def _refuse_secrets(payload: Mapping[str, Any]) -> None:
         if name is not None:
             inside = settings.INJECTED_CREDENTIALS.get(name, name)
             raise SecretExposureError(
-                f"{where} contains the value of {name}, which others could read there: write "
-                f"${{env:{inside}}} in its place; it is filled in inside the job"
+                f"{where} contains the value of {name}, which others could read there: let the "
+                f"program take {inside} from its environment, or write ${{env:{inside}}} in its "
+                "place in a spec or an address; it is filled in inside the job"
+            )
+
+
+def _refuse_variables(values: Mapping[str, Any]) -> None:
+    """The arguments of a program can be read by every user of its machine."""
+    for where, text in _texts(values):
+        for name in env_names(text):
+            raise SecretExposureError(
+                f"{where}: ${{env:{name}}} would be among the program's arguments, which every "
+                f"user of its machine can read: let the program take {name} from its environment, "
+                "or give it in a spec (config mode)"
             )
 
 
@@ -248,6 +260,7 @@ def _plan(asked: Mapping[str, Any]) -> dict[str, Any]:
         dump_spec(written, asked["config_format"])
     elif mode == "args":
         planned["flags"] = asked["flags"]
+        _refuse_variables({"args": written, "flags": asked["flags"]})
         build_args_command(asked["command"], written, asked["flags"])
     return planned
 

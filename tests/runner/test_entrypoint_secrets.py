@@ -104,13 +104,36 @@ def test_secrets_are_seen_by_the_job_and_by_nobody_else(box: Container, bucket: 
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_arguments_from_variables_are_not_in_the_runners(box: Container) -> None:
-    """Lesson E1: in args mode the program itself must have it in its arguments; the log and the
-    entrypoint do not."""
-    command = entrypoint(command="echo", args={"token": "${env:TOKEN}"})
-    ended = box.run(command, env={"TOKEN": CANARY})
-    assert ended.out == f"--token {CANARY}\n"
-    assert CANARY not in ended.err + command
+@pytest.mark.parametrize(
+    ("args", "flags"),
+    [
+        ({"token": "${env:TOKEN}"}, []),
+        ({"a": ["x", "Bearer ${env:TOKEN}"]}, []),
+        ({}, ["${env:TOKEN}"]),
+    ],
+)
+def test_no_variable_gets_into_the_arguments_of_a_program(
+    args: dict[str, Any], flags: list[str]
+) -> None:
+    """Lesson E1: every user of a machine can read them there."""
+    with pytest.raises(
+        SecretExposureError, match=r"take TOKEN from its environment, or give it in"
+    ):
+        build_entrypoint(command="echo", args=args, flags=flags)
+
+
+def test_a_variable_in_the_address_of_an_argument_is_not_in_it(
+    box: Container, bucket: Bucket
+) -> None:
+    bucket.put({"in/a": b"A"})
+    box.env = bucket.env
+    ended = box.run(
+        "cat {data}/a; echo",
+        env={"PLACE": "in"},
+        args={"data": "s3://bucket/${env:PLACE}"},
+        inputs={"data": {"type": "folder"}},
+    )
+    assert ended.out.startswith("A"), ended.err
 
 
 @pytest.mark.parametrize(
@@ -151,7 +174,7 @@ def test_addresses_that_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(SecretExposureError):
             build_entrypoint(command="x", args={"url": wrong})
     for right in ("https://me:${env:PW}@host/x", "https://${env:USER}:${env:PW}@host", "${env:U}"):
-        build_entrypoint(command="x", args={"url": right})
+        build_entrypoint(command="x {config_path}", specs={"url": right})
 
 
 def test_a_secret_of_one_job_is_refused_in_its_command(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ PAYLOADS: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"resuming", "spec_writer", "stage", "variables"} | DELIVERY,
     ),
     "args with data and variables": (
-        {"command": "true", "args": {"x": "s3://b/k", "key": "${env:KEY}", "out": ""},
+        {"command": "true", "args": {"x": "s3://b/${env:KEY}", "out": ""},
          "inputs": ["x"], "outputs": ["out"]},
         {"archives", "copies", "links", "mirror", "resuming", "selective", "spec_writer"}
         | OTHER_STORES,
