@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from kubernetes_objects import JOB_ID, NAME, TOKEN, objects
 
-from tao_sdk.platforms.kubernetes import command, manifests
+from tao_sdk.platforms.kubernetes import command, manifests, plan, volume_probe
+from tao_sdk.platforms.kubernetes.volumes import parse_place
 from tao_sdk.script_runner import build_entrypoint
 from tao_sdk.secrets import Secret
 
@@ -300,3 +301,87 @@ def test_a_fence_has_the_name_and_nothing_to_do() -> None:
     assert made["metadata"]["name"] == NAME
     assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (0, 0)
     assert made["spec"]["ttlSecondsAfterFinished"] > 0
+
+
+def test_an_ended_job_is_kept_for_an_hour_unless_you_say_otherwise() -> None:
+    assert objects().job["spec"]["ttlSecondsAfterFinished"] == 3600
+    assert objects(ttl_seconds=60).job["spec"]["ttlSecondsAfterFinished"] == 60
+
+
+def test_no_token_of_a_service_account_unless_it_is_asked_for() -> None:
+    assert pod_spec(objects())["automountServiceAccountToken"] is False
+    asked = pod_spec(objects(service_account="robot", service_account_token=True))
+    assert asked["automountServiceAccountToken"] is True
+    assert asked["serviceAccountName"] == "robot"
+
+
+def test_security_context() -> None:
+    assert "securityContext" not in pod_spec(objects())
+    assert "securityContext" not in container_of(objects())
+    made = objects(run_as_user=1000, run_as_group=0, fs_group=2000, restricted=True)
+    assert pod_spec(made)["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsGroup": 0,
+        "fsGroup": 2000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container_of(made)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_env_vars_win_over_existing_objects() -> None:
+    made = objects(env_from=["tokens", "configmap://defaults"], env_vars={"A": "b"})
+    assert container_of(made)["envFrom"] == [
+        {"secretRef": {"name": "tokens"}},
+        {"configMapRef": {"name": "defaults"}},
+        {"secretRef": {"name": f"{NAME}-env"}},
+    ]
+
+
+def test_retries_for_failures_of_nodes_alone() -> None:
+    spec = objects(node_retries=2).job["spec"]
+    assert (spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (2, 0)
+    disrupted, failed = spec["podFailurePolicy"]["rules"]
+    assert (disrupted["action"], disrupted["onPodConditions"][0]["type"]) == (
+        "Count",
+        "DisruptionTarget",
+    )
+    assert failed == {
+        "action": "FailJob",
+        "onExitCodes": {"containerName": "tao", "operator": "NotIn", "values": [0]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("results", "ttl", "told"),
+    [
+        ("", 60, "its log are lost unless a process polls while its Job is kept (60 s after"),
+        ("pvc://lab@data/x", 60, "the log is lost unless a process polls while its Job is kept"),
+        ("pvc://lab@data/x", 3600, ""),
+        ("", None, ""),
+    ],
+)
+def test_the_plan_says_what_goes_with_the_job(results: str, ttl: int | None, told: str) -> None:
+    found = plan.notes([], results, ttl)[1:]
+    assert told in "".join(found)
+    assert bool(told) == bool(found)
+
+
+def test_jobs_on_volumes_repeat_what_admits_and_places_the_pods() -> None:
+    pod = pod_spec(
+        objects(
+            restricted=True,
+            run_as_user=1000,
+            overlay={"spec": {"template": {"spec": {"runtimeClassName": "nvidia"}}}},
+        )
+    )
+    place = parse_place("results", "pvc://data")
+    body = volume_probe.probe_job("tao-look-1", place, "ls", volume_probe.template_of(pod), "")
+    repeated = body["spec"]["template"]["spec"]
+    for name in ("securityContext", "runtimeClassName", "automountServiceAccountToken"):
+        assert repeated[name] == pod[name]
+    assert repeated["containers"][0]["securityContext"] == pod["containers"][0]["securityContext"]

@@ -29,6 +29,11 @@ from tao_sdk.platforms.kubernetes.plan import check_claim, refuse_impossible
         ({"resources": {"gpus": 1}}, "resources.gpus"),
         ({"shm_size": "16 GB"}, "shm_size"),
         ({"retries": -1}, "retries"),
+        ({"node_retries": True}, "node_retries"),
+        ({"ttl_seconds": -1}, "ttl_seconds"),
+        ({"run_as_user": "root"}, "run_as_user"),
+        ({"fs_group": 1 << 31}, "fs_group"),
+        ({"env_from": ["volume://a"]}, r"env_from\[0\]: 'volume://a' is not secret://name"),
         ({"active_deadline_seconds": 0}, "active_deadline_seconds"),
         ({"host_network": "yes"}, "host_network"),
         ({"mounts": ["s3://bucket:/data"]}, r"mounts\[0\]: s3://bucket cannot be mounted"),
@@ -53,6 +58,8 @@ def test_what_cannot_be_right_is_refused(keywords: dict[str, Any], told: str) ->
         ({"image": "bad image"}, "image: 'bad image'"),
         ({"env_vars": {"BIG": "x" * 1_100_000}}, "do not fit into a Secret"),
         ({"gang": True}, "gang: .*queue="),
+        ({"retries": 1, "node_retries": 1}, "node_retries: .*leave one out"),
+        ({"restricted": True, "run_as_user": 0}, "run_as_user: .*does not allow root"),
     ],
 )
 def test_what_no_cluster_could_run_is_refused(keywords: dict[str, Any], told: str) -> None:

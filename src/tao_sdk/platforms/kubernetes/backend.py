@@ -105,6 +105,7 @@ class KubernetesBackend(Backend):
                 **manifests.plain_environment(request, resolved),
             }
             results_dir = results_in_bucket(request, env, identity.job_id)
+        ttl = objects.job["spec"].get("ttlSecondsAfterFinished")
         return Plan(
             identity=identity,
             platform=self.platform,
@@ -121,11 +122,12 @@ class KubernetesBackend(Backend):
                 "results": str(place) if place else "",
                 "pod": volume_probe.template_of(objects.job["spec"]["template"]["spec"]),
                 "secret_names": sorted({*request.env, *credentials}),
+                "env_secrets": plan.named_secrets(request.options),
                 "planned_at": utc_now(),
-                "ttl": objects.job["spec"].get("ttlSecondsAfterFinished"),
+                "ttl": ttl,
             },
             results_dir=results_dir,
-            warnings=plan.notes([*warnings, *about_gpus], results_dir),
+            warnings=plan.notes([*warnings, *about_gpus], results_dir, ttl),
             payload=objects,
         )
 

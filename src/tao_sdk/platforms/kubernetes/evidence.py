@@ -105,15 +105,19 @@ class Witness:
 
         Then nothing of its log is quoted: it may hold one of them.
         """
-        if not job.native["secret_names"]:
-            return []
-        held = self._get(naming.core_path(namespace, "secrets", f"{name}-env"))
-        if held is None:
-            return None
-        return [
-            Secret(base64.b64decode(value).decode("utf-8", "replace"))
-            for value in (held.get("data") or {}).values()
-        ]
+        names = list(job.native.get("env_secrets", ()))
+        if job.native["secret_names"]:
+            names.append(f"{name}-env")
+        values = []
+        for each in names:
+            held = self._get(naming.core_path(namespace, "secrets", each))
+            if held is None:
+                return None
+            values += [
+                Secret(base64.b64decode(value).decode("utf-8", "replace"))
+                for value in (held.get("data") or {}).values()
+            ]
+        return values
 
     def _told_without_pods(self, namespace: str, name: str, condition: str) -> str:
         """What its Job says, and events about it and the pods that it had."""

@@ -22,7 +22,6 @@ from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import PLACEHOLDER, Secret
 
-TTL_SECONDS = 3600
 DEFAULT_PORT = "29500"
 NGC_REGISTRY = "nvcr.io"
 _FENCE_TTL_SECONDS = 600
@@ -190,20 +189,20 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
     options: KubernetesOptions = request.options
     spec: dict[str, Any] = {
         "backoffLimit": 0,
-        "ttlSecondsAfterFinished": TTL_SECONDS,
+        "ttlSecondsAfterFinished": options.ttl_seconds,
         "template": {
             "metadata": {"labels": {**options.labels, **_labels(request, resolved)}},
             "spec": _pod_spec(request, resolved, [one for _, one in companions]),
         },
     }
-    if request.num_nodes > 1 or options.retries:
+    if request.num_nodes > 1 or retries_of(options):
         spec |= {
             "completionMode": "Indexed",
             "completions": request.num_nodes,
             "parallelism": request.num_nodes,
         }
-    if options.retries:
-        _allow_retries(spec, options.retries)
+    if retries_of(options):
+        _allow_retries(spec, options)
     if options.active_deadline_seconds:
         spec["activeDeadlineSeconds"] = options.active_deadline_seconds
     labels = {**options.labels, **_labels(request, resolved), naming.LABEL_TOKEN: resolved.token}
@@ -218,13 +217,27 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _allow_retries(spec: dict[str, Any], retries: int) -> None:
+def retries_of(options: KubernetesOptions) -> int:
+    """How often each pod may be tried again, for whatever cause."""
+    return options.retries or options.node_retries
+
+
+def _allow_retries(spec: dict[str, Any], options: KubernetesOptions) -> None:
     # A limit for the whole Job would count the failures of all its pods together.
     del spec["backoffLimit"]
-    spec |= {"backoffLimitPerIndex": retries, "maxFailedIndexes": 0}
-    # A pod that a node's end or a more important job took is not the program's failure.
+    spec |= {"backoffLimitPerIndex": retries_of(options), "maxFailedIndexes": 0}
+    # Kubernetes marks the pods that a failed node, an eviction or a preemption ended.
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    spec["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": disrupted}]}
+    rules: list[dict[str, Any]]
+    if options.retries:
+        rules = [{"action": "Ignore", "onPodConditions": disrupted}]
+    else:
+        failed = {"containerName": naming.CONTAINER, "operator": "NotIn", "values": [0]}
+        rules = [
+            {"action": "Count", "onPodConditions": disrupted},
+            {"action": "FailJob", "onExitCodes": failed},
+        ]
+    spec["podFailurePolicy"] = {"rules": rules}
 
 
 def _pod_spec(
@@ -238,13 +251,24 @@ def _pod_spec(
     container: dict[str, Any] = {
         "name": naming.CONTAINER,
         "image": request.image,
-        "command": commands.container_command(request.shell_command, retried=bool(options.retries)),
+        "command": commands.container_command(
+            request.shell_command, retried=bool(retries_of(options))
+        ),
         "env": _environment(request, resolved),
         "resources": _resources(request, resolved),
         "volumeMounts": [*shm_mounts, *user_mounts, *command_mounts],
     }
+    sources = [_env_source(*source.split("://")) for source in options.env_from]
     if secret_environment(request, resolved):
-        container["envFrom"] = [{"secretRef": {"name": _env_name(resolved)}}]
+        # The last source wins: env_vars= over existing objects.
+        sources.append(_env_source("secret", _env_name(resolved)))
+    if sources:
+        container["envFrom"] = sources
+    if options.restricted:
+        container["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
     if options.image_pull_policy:
         container["imagePullPolicy"] = options.image_pull_policy
     if options.cwd:
@@ -263,6 +287,7 @@ def _pod_spec(
         "terminationGracePeriodSeconds": math.ceil(resolved.stop_seconds),
         # Variables for every Service of the namespace are of no use, and may be thousands.
         "enableServiceLinks": False,
+        "automountServiceAccountToken": options.service_account_token,
     }
     found = {
         "subdomain": resolved.name if request.num_nodes > 1 else None,
@@ -271,6 +296,7 @@ def _pod_spec(
         "affinity": options.affinity,
         "imagePullSecrets": [{"name": name} for name in pull],
         "serviceAccountName": options.service_account,
+        "securityContext": _security_context(options),
         "priorityClassName": options.priority_class,
         "hostNetwork": options.host_network,
         # With the node's network, the cluster's names would not be known otherwise.
@@ -280,6 +306,23 @@ def _pod_spec(
     return {**spec, **{name: value for name, value in found.items() if value}}
 
 
+def _security_context(options: KubernetesOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "runAsUser": options.run_as_user,
+        "runAsGroup": options.run_as_group,
+        "fsGroup": options.fs_group,
+        # Otherwise every start changes the owner of each file of a volume.
+        "fsGroupChangePolicy": None if options.fs_group is None else "OnRootMismatch",
+        "runAsNonRoot": options.restricted or None,
+        "seccompProfile": {"type": "RuntimeDefault"} if options.restricted else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _env_source(kind: str, name: str) -> dict[str, Any]:
+    return {"secretRef" if kind == "secret" else "configMapRef": {"name": name}}
+
+
 def _environment(request: JobRequest, resolved: ResolvedJob) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": name, "value": commands.escape(value)}
@@ -287,7 +330,7 @@ def _environment(request: JobRequest, resolved: ResolvedJob) -> list[dict[str, A
     ]
     if request.num_nodes > 1:
         env.append(_from_annotation("NODE_RANK", naming.INDEX_ANNOTATION))
-    if request.options.retries:
+    if retries_of(request.options):
         env.append(_from_annotation(commands.FAILURES, naming.FAILURES_ANNOTATION))
     return env
 

@@ -35,7 +35,7 @@ _LAST_LINES_SECONDS = 5.0
 
 GONE = MISSING._replace(
     message="vanished: its Job is not in the cluster any more (somebody deleted it or its "
-    "namespace, or the hour was over for which ended Jobs are kept), and it left no result record"
+    "namespace, or the time was over for which ended Jobs are kept), and it left no result record"
 )
 
 Events = dict[str, list[dict[str, Any]]]

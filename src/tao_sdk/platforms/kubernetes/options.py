@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +14,13 @@ from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
 from tao_sdk.platforms.kubernetes.overlay import check_overlay
 from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
 from tao_sdk.platforms.kubernetes.volumes import check_mounts
-from tao_sdk.platforms.request import Keyword, check_positive, check_text, one_of
+from tao_sdk.platforms.request import (
+    Keyword,
+    check_positive,
+    check_text,
+    check_whole_number,
+    one_of,
+)
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -23,7 +29,8 @@ _KEY = re.compile(
 )
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
-# What a keyword calls it, and what Kubernetes does.
+DEFAULT_TTL_SECONDS = 3600
+# Names of resources: the keyword's, and Kubernetes'.
 _RESOURCES = {"ephemeral_storage": "ephemeral-storage"}
 
 
@@ -74,6 +81,15 @@ def _check_tolerations(where: str, value: Any) -> tuple[dict[str, Any], ...]:
     return tuple(dict(item) for item in value)
 
 
+def _check_source(where: str, value: Any) -> str:
+    """`secret://name` or `configmap://name`; a bare name is a Secret."""
+    text = check_text(where, value)
+    kind, mark, name = text.rpartition("://")
+    if (mark and kind not in ("secret", "configmap")) or not _NAME.fullmatch(name):
+        raise ValidationError(f"{where}: {text!r} is not secret://name or configmap://name")
+    return f"{kind or 'secret'}://{name}"
+
+
 def _check_mapping(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValidationError(f"{where}: expected a mapping, got {type(value).__name__}")
@@ -97,19 +113,27 @@ def _check_resources(where: str, value: Any) -> dict[str, str]:
 
 
 def _check_shm(where: str, value: Any) -> str:
-    """An amount; 0 is none of its own."""
+    """A quantity; 0 means no volume of its own."""
     text = check_quantity(where, value)
     return text if amount(text) else "0"
 
 
-def _check_retries(where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
-        raise ValidationError(f"{where}: {value!r} is not a number of retries from 0 to 1000")
-    return value
+def _check_range(largest: int) -> Callable[[str, Any], int]:
+    def check(where: str, value: Any) -> int:
+        number = check_whole_number(where, value)
+        if not 0 <= number <= largest:
+            raise ValidationError(f"{where}: {number} is not between 0 and {largest:,}")
+        return number
+
+    return check
+
+
+_check_retries = _check_range(1000)
+_check_id = _check_range((1 << 31) - 1)
 
 
 class KubernetesOptions(NamedTuple):
-    """What a job on Kubernetes can be given beyond what every platform has."""
+    """The keywords of a job that only Kubernetes has."""
 
     namespace: Annotated[
         str | None, Keyword("namespace of the Job; default: TAO_K8S_NAMESPACE", check_namespace)
@@ -145,9 +169,30 @@ class KubernetesOptions(NamedTuple):
         tuple[Mount, ...],
         Keyword("volumes: 'pvc://claim[/folder]:/data[:ro]', nfs://…, Mount", check_mounts),
     ] = ()
+    env_from: Annotated[
+        tuple[str, ...],
+        Keyword(
+            "environment from existing objects: 'secret://name', 'configmap://name'",
+            check_each(_check_source, "secret://name or configmap://name"),
+        ),
+    ] = ()
     service_account: Annotated[str | None, Keyword("service account of the pods", _check_name)] = (
         None
     )
+    service_account_token: Annotated[
+        bool, Keyword("True: mount the token of the service account", check_switch)
+    ] = False
+    run_as_user: Annotated[
+        int | None, Keyword("user id of the container; default: the image's", _check_id)
+    ] = None
+    run_as_group: Annotated[
+        int | None, Keyword("group id of the container; default: the image's", _check_id)
+    ] = None
+    fs_group: Annotated[int | None, Keyword("group id that owns mounted volumes", _check_id)] = None
+    restricted: Annotated[
+        bool,
+        Keyword("True: no root, no privileges (Pod Security level `restricted`)", check_switch),
+    ] = False
     priority_class: Annotated[str | None, Keyword("priority class of the pods", _check_name)] = None
     labels: Annotated[
         Mapping[str, str], Keyword("labels of Job and pods, beside ours", _check_labels)
@@ -158,6 +203,9 @@ class KubernetesOptions(NamedTuple):
     active_deadline_seconds: Annotated[
         int | None, Keyword("the Job is ended after this time", check_positive)
     ] = None
+    ttl_seconds: Annotated[int, Keyword("how long the cluster keeps the ended Job", _check_id)] = (
+        DEFAULT_TTL_SECONDS
+    )
     host_network: Annotated[
         bool, Keyword("the node's network, as RDMA may need it", check_switch)
     ] = False
@@ -173,6 +221,14 @@ class KubernetesOptions(NamedTuple):
     ] = False
     retries: Annotated[
         int, Keyword("how often each pod is tried again after a failure", _check_retries)
+    ] = 0
+    node_retries: Annotated[
+        int,
+        Keyword(
+            "how often each pod is tried again after its node failed or evicted it; a failure of "
+            "the program is final",
+            _check_retries,
+        ),
     ] = 0
     overlay: Annotated[
         Mapping[str, Any] | None,

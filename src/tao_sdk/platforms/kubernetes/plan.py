@@ -14,7 +14,11 @@ from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
-from tao_sdk.platforms.kubernetes.options import KubernetesOptions, check_namespace
+from tao_sdk.platforms.kubernetes.options import (
+    DEFAULT_TTL_SECONDS,
+    KubernetesOptions,
+    check_namespace,
+)
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import Secret
 
@@ -30,6 +34,12 @@ def refuse_impossible(request: JobRequest) -> None:
             f"env_vars: {size:,} bytes do not fit into a Secret (1 MiB); pass large data as a file"
         )
     check_variables(request.env)
+    if request.options.retries and request.options.node_retries:
+        raise ValidationError(
+            "node_retries: retries= already tries again what a failed node ended; leave one out"
+        )
+    if request.options.run_as_user == 0 and request.options.restricted:
+        raise ValidationError("run_as_user: restricted= does not allow root (0)")
     if request.options.gang and not request.options.queue:
         raise ValidationError(
             "gang: all pods or none is what Kueue does: name the queue as well (queue=)"
@@ -47,6 +57,12 @@ def default_namespace(of_context: str) -> str:
     if from_settings:
         return check_namespace("TAO_K8S_NAMESPACE", from_settings)
     return of_context or "default"
+
+
+def named_secrets(options: KubernetesOptions) -> list[str]:
+    """Existing Secrets whose values the job's environment has."""
+    sources = (source.partition("://") for source in options.env_from)
+    return [name for kind, _, name in sources if kind == "secret"]
 
 
 def login(request: JobRequest) -> tuple[str, Secret] | None:
@@ -69,8 +85,9 @@ class ClusterChecks:
         options: KubernetesOptions = request.options
         if request.num_nodes > 1:
             self._cluster.require_version(1, 28, "num_nodes: a job on several nodes")
-        if options.retries:
-            self._cluster.require_version(1, 29, "retries: trying each pod again")
+        if manifests.retries_of(options):
+            what = "retries" if options.retries else "node_retries"
+            self._cluster.require_version(1, 29, f"{what}: trying each pod again")
         if options.queue and not self._cluster.kueue_version():
             what = "gang" if options.gang else "queue"
             raise UnsupportedError(
@@ -117,6 +134,9 @@ class ClusterChecks:
             found = self._find(where, "secrets", name, namespace, warnings, f": {hint}")
             if found and not str(found.get("type", "")).startswith("kubernetes.io/dockerc"):
                 warnings.append(f"{where}: Secret {name} is not one for a registry")
+        for number, source in enumerate(options.env_from):
+            kind, _, name = source.partition("://")
+            self._find(f"env_from[{number}]", f"{kind}s", name, namespace, warnings)
         return warnings
 
     def _check_mount(
@@ -222,13 +242,17 @@ def artefacts(
     return tuple(shown)
 
 
-def notes(warnings: Sequence[str], results_dir: str) -> tuple[str, ...]:
-    """What a person should know before submitting."""
-    told = [SHELL_NOTE, *warnings]
+def notes(warnings: Sequence[str], results_dir: str, ttl: int | None) -> tuple[str, ...]:
+    """The notes of a plan: warnings, and what is lost with the Job."""
+    found = [SHELL_NOTE, *warnings]
+    if ttl is None:
+        return tuple(found)
+    kept = f"a process polls while its Job is kept ({ttl} s after its end; ttl_seconds=)"
     if not results_dir:
-        told.append(
-            "no writable mount at /results: what the job writes goes with its pod, and its outcome "
-            f"is known only while its Job is kept ({manifests.TTL_SECONDS} s after its end) or if "
-            "somebody watches it (S3_BUCKET_NAME sends declared outputs to a bucket)"
+        found.append(
+            "no writable mount at /results and no S3_BUCKET_NAME: the files that the job writes "
+            f"are lost with its pod, and its outcome and its log are lost unless {kept}"
         )
-    return tuple(told)
+    elif ttl < DEFAULT_TTL_SECONDS:
+        found.append(f"the log is lost unless {kept}")
+    return tuple(found)

@@ -32,7 +32,12 @@ _SOON = timedelta(seconds=3)
 # Setting up a pod takes a few seconds; after that an event may say what keeps it.
 _BEING_MADE = timedelta(seconds=15)
 # What a Job says about its retries; its pods say more.
-EMPTY_WORDS = ("BackoffLimitExceeded", "FailedIndexes", "MaxFailedIndexesExceeded")
+EMPTY_WORDS = (
+    "BackoffLimitExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+)
 _UNSEEN = "not all of its pods run; you may not list pods, so it is not known why"
 _RESUME = 'kubectl patch job {name} -n {namespace} -p \'{{"spec":{{"suspend":false}}}}\''
 

@@ -94,7 +94,7 @@ class VolumeProbe:
         name = f"tao-look-{uuid.uuid4().hex[:12]}"
         path = naming.jobs_path(namespace, name)
         self._used[namespace] = template
-        body = _job(name, place, program, template, words)
+        body = probe_job(name, place, program, template, words)
         if node:
             body["spec"]["template"]["spec"]["nodeName"] = node
         try:
@@ -155,7 +155,7 @@ class VolumeProbe:
         raise BackendUnreachableError(f"cannot inspect {place} within {_SECONDS:g} s: {cause}")
 
 
-def _job(
+def probe_job(
     name: str, place: Place, program: str, template: Mapping[str, Any], words: str
 ) -> dict[str, Any]:
     # Mount the top of the volume: the place itself may not exist.
