@@ -64,7 +64,7 @@ def test_a_file_that_is_no_database_is_refused_untouched(path: Path, content: by
 def test_a_truncated_store_is_refused_untouched(path: Path, kept: int) -> None:
     make_store(path, jobs=50)
     path.write_bytes(path.read_bytes()[:kept])
-    refuse(path, "not a job store" if kept < 100 else "damaged")
+    refuse(path, "damaged")
 
 
 def test_a_store_that_lacks_tables_is_refused_untouched(path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_store_that_lacks_tables_is_refused_untouched(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE events")
     connection.close()
-    refuse(path, "damaged: it lacks the tables events")
+    refuse(path, r"damaged \(it lacks the tables events")
 
 
 def test_damage_found_later_is_named_as_such(path: Path) -> None:
@@ -90,6 +90,35 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch(0o644)
     make_store(path)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("trace", ["jobs.db-wal", "jobs.db-gate", "jobs.docker/job-0/log"])
+def test_an_emptied_store_is_refused_untouched(path: Path, trace: str) -> None:
+    """Truncated to zero it would be begun anew, and every running job forgotten."""
+    path.touch()
+    beside = path.parent / trace
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    beside.touch()
+    refuse(path, r"damaged \(it is empty, and was a store\).*doctor --recover")
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\xff" * 4096])
+def test_a_damaged_store_keeps_its_name(path: Path, damage: bytes) -> None:
+    """Its path, given as a state file, does not lead to an empty store beside it."""
+    make_store(path)
+    path.write_bytes(damage)
+    with pytest.raises(ForeignStoreError, match="damaged"):
+        JobStore.for_state_file(path).list_jobs()
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "jobs.db-wal", "jobs.db-shm"])
+def test_a_pipe_in_place_of_a_file_is_an_error_of_ours(path: Path, name: str) -> None:
+    make_store(path)
+    place = path.with_name(name)
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    with pytest.raises(ForeignStoreError, match="not a file"):
+        JobStore(path).list_jobs()
 
 
 def test_a_folder_in_place_of_the_file_is_an_error_of_ours(path: Path) -> None:

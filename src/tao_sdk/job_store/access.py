@@ -23,8 +23,10 @@ from tao_sdk.job_store.store_file import (
     configure,
     connect,
     create,
+    damaged,
     make_private,
     read_header,
+    was_emptied,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +68,9 @@ class LocalAccess:
         self._log = path.with_name(f"{path.name}-wal")
         self._gate = FileGate(path.with_name(f"{path.name}-gate"))
         if read_header(path) is None:
+            emptied = was_emptied(path)  # before the gate leaves a trace of our own
             with self._gate.held(deadline):
-                _create_if_missing(path, "wal")
+                _create_if_missing(path, "wal", emptied=emptied)
         make_private(path)
         self._file = path.stat()
         self._connection = connect(path, "wal")
@@ -117,7 +120,7 @@ class LocalAccess:
     def reach_disk(self) -> None:
         try:
             # (SQLite has no locks on this file that closing it again could drop.)
-            log = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            log = os.open(self._log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return  # closing the store, others have brought all of it into the database
         try:
@@ -149,9 +152,10 @@ class NetworkAccess:
         self._path = path
         self._lock = NetworkLock(path)
         self._ticket: Ticket | None = None
+        emptied = was_emptied(path)  # before the lock leaves a trace of our own
         with self._lock.held(deadline) as ticket:
             self._lock.sweep(ticket)
-            _create_if_missing(path, "network")
+            _create_if_missing(path, "network", emptied=emptied)
             make_private(path)
             connection = connect(path, "network")
             try:
@@ -221,8 +225,10 @@ class MemoryAccess:
         self._connection.close()
 
 
-def _create_if_missing(path: Path, mode: Mode) -> None:
+def _create_if_missing(path: Path, mode: Mode, *, emptied: bool) -> None:
     header = read_header(path)
+    if header is None and emptied:
+        raise damaged(path, "it is empty, and was a store")
     if header is None:
         create(path, mode)
     elif header.mode != mode:

@@ -21,7 +21,7 @@ from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.paths import ensure_folder, harden_state_folder
 from tao_sdk.job_store.store_file import choose_mode, damaged
 
-_DAMAGE = ("malformed", "not a database", "unsupported file format")
+_DAMAGE = ("malformed", "not a database", "unsupported file format", "no such table")
 _CONTENTION = ("locked", "locking protocol")
 
 

@@ -88,6 +88,8 @@ def _paths_in(folder: Path, *, ours: bool) -> StatePaths:
 def _is_a_store(given: str) -> bool:
     if not Path(given).is_file():
         return False
+    if Path(f"{given}-gate").exists():  # also when it is damaged
+        return True
     from tao_sdk.job_store.store_file import is_ours  # SQLite is not needed to name a new store
 
     return is_ours(Path(given))

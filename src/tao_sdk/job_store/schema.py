@@ -189,8 +189,8 @@ def needs_migration(connection: sqlite3.Connection, path: Path) -> bool:
     found = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     if missing := sorted(_TABLES - found):
         raise ForeignStoreError(
-            f"{path} is damaged: it lacks the tables {', '.join(missing)}. Restore it from a "
-            "backup, or move it away to start with an empty store; nothing was changed"
+            f"{path} is damaged (it lacks the tables {', '.join(missing)}): restore it from a "
+            "backup, or salvage it with `tao-sdk doctor --recover`; nothing was changed"
         )
     return False
 

@@ -37,6 +37,12 @@ _HEADER_BYTES = 100
 _LARGEST_IDLE_LOG = 16 * 2**20
 _WAL_FORMAT = b"\2"
 _SIDECARS = ("-wal", "-shm", "-journal")
+# Files that the locks of a store leave beside it.
+_LOCKS = ("-gate", "-access", "-breaker")
+REMEDY = (
+    "restore it from a backup; or salvage what can be read with `tao-sdk doctor --recover`; or "
+    "move it away to start with an empty store"
+)
 
 
 class Header(NamedTuple):
@@ -57,11 +63,15 @@ def read_header(path: Path) -> Header | None:
     if not head:
         return None
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
+        if was_store(path):
+            raise damaged(path, "it does not begin as a store does")
         raise ForeignStoreError(
             f"{path} is not a job store (nor any SQLite database): choose another state file, or "
             "move it away; nothing was changed"
         )
     if _application_id(head) != schema.APPLICATION_ID:
+        if was_store(path):
+            raise damaged(path, "its header is not that of a store")
         raise ForeignStoreError(
             f"{path} is a SQLite database of another program: choose another state file. (To take "
             "over the jobs of NVIDIA's SDK, use merge_legacy_database.) Nothing was changed"
@@ -85,6 +95,25 @@ def is_ours(path: Path) -> bool:
     return head.startswith(_MAGIC) and _application_id(head) == schema.APPLICATION_ID
 
 
+def was_store(path: Path) -> bool:
+    """Whether there are traces of a store of ours beside this file: locks, logs, job folders."""
+    if any(path.with_name(path.name + suffix).exists() for suffix in (*_LOCKS, "-wal", "-journal")):
+        return True
+    return any(_has_entries(folder) for folder in path.parent.glob(f"{path.stem}.*"))
+
+
+def was_emptied(path: Path) -> bool:
+    """Whether this is an empty file where a store was."""
+    try:
+        return path.stat().st_size == 0 and was_store(path)
+    except FileNotFoundError:
+        return False
+
+
+def _has_entries(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def _unreadable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"cannot read the job store {path}: {error.strerror}")
 
@@ -105,7 +134,11 @@ def _read_head(path: Path) -> bytes:
     known = _never_closed.get((found.st_dev, found.st_ino))
     if known is not None:
         return os.pread(known, _HEADER_BYTES, 0)
-    descriptor = os.open(path, os.O_RDONLY)
+    if not stat.S_ISREG(found.st_mode):
+        raise ForeignStoreError(
+            f"{path} is not a file: choose another state file, or move it away; nothing was changed"
+        )
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     opened = os.fstat(descriptor)
     try:
         head = os.pread(descriptor, _HEADER_BYTES, 0)
@@ -120,10 +153,7 @@ def _read_head(path: Path) -> bytes:
 
 
 def damaged(path: Path, reason: str) -> ForeignStoreError:
-    return ForeignStoreError(
-        f"{path} is damaged ({reason}): restore it from a backup, or move it away to start with an "
-        "empty store; nothing was changed"
-    )
+    return ForeignStoreError(f"{path} is damaged ({reason}): {REMEDY}; nothing was changed")
 
 
 def choose_mode(path: Path) -> Mode:
@@ -201,7 +231,10 @@ def make_private(path: Path) -> None:
     for name in (path.name, *(path.name + suffix for suffix in _SIDECARS)):
         file = path.with_name(name)
         try:
-            if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            mode = file.stat().st_mode
+            if not stat.S_ISREG(mode):
+                raise damaged(path, f"{file.name} beside it is not a file")
+            if stat.S_IMODE(mode) & 0o077:
                 file.chmod(PRIVATE_FILE)
         except FileNotFoundError:
             continue
