@@ -13,7 +13,7 @@ from tao_sdk import settings
 from tao_sdk.errors import PlatformError
 from tao_sdk.platforms.kubernetes import capacity
 from tao_sdk.platforms.kubernetes import preflight as cluster_checks
-from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess, NoAccessError
 from tao_sdk.platforms.kubernetes.client import KubernetesClient, Timeouts
 from tao_sdk.platforms.kubernetes.cluster import Cluster, Items
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -17,9 +18,8 @@ from api_server import Certificates, encoded
 
 from lab.kubernetes import CONTROL_PLANE, KubernetesLab, Namespace, private_cluster
 from tao_sdk.errors import BackendUnreachableError, CredentialError
-from tao_sdk.platforms.kubernetes.access import ClusterAccess
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.connections import ConnectionPool
 from tao_sdk.platforms.kubernetes.watching import Watch
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -212,21 +212,20 @@ class TestRequests:
             found = api.list_all(maps, fieldSelector="metadata.name!=kube-root-ca.crt", **query)
             assert [item["metadata"]["name"] for item in found.items] == mine
             assert found.resource_version
-        packed = api._request("GET", maps, {})
-        assert packed.headers["Content-Encoding"] == "gzip"
-        assert len(packed.body) < len(packed.content) / 10
+        assert api._request("GET", maps, {}).headers["Content-Encoding"] == "gzip"
 
     def test_one_connection_serves_many_requests(
         self, namespace: Namespace, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What comes unasked (tickets of TLS 1.3) is not taken for a goodbye."""
-        made: list[ConnectionPool] = []
-        original = ConnectionPool.connect
-        monkeypatch.setattr(
-            ConnectionPool,
-            "connect",
-            lambda pool, *rest: (made.append(pool), original(pool, *rest))[1],
-        )
+        made: list[object] = []
+        original = ssl.SSLContext.wrap_socket
+
+        def noting(context: ssl.SSLContext, *rest: Any, **more: Any) -> ssl.SSLSocket:
+            made.append(context)
+            return original(context, *rest, **more)
+
+        monkeypatch.setattr(ssl.SSLContext, "wrap_socket", noting)
         api = connect(namespace.kubeconfig("alice"))
         for _ in range(20):
             api.get(f"{namespace.path}/pods")

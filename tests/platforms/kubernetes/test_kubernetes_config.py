@@ -20,13 +20,12 @@ from api_server import Certificates, encoded, kubeconfig
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError
-from tao_sdk.platforms.kubernetes import access as access_module
-from tao_sdk.platforms.kubernetes import credentials as credentials_module
+from tao_sdk.platforms.kubernetes import auth
 from tao_sdk.platforms.kubernetes import exec_plugin as plugin_module
-from tao_sdk.platforms.kubernetes.access import ClusterAccess, NoAccessError
-from tao_sdk.platforms.kubernetes.credentials import pem
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess, NoAccessError, pem
 from tao_sdk.platforms.kubernetes.kubeconfig import KubeconfigError, read
-from tao_sdk.platforms.kubernetes.routes import route
+from tao_sdk.platforms.rest import Proxy
+from tao_sdk.secrets import Secret
 
 SERVER = "https://cluster.test:6443"
 TOKEN = "canary-token-value"  # noqa: S105 - to be found where it must not be
@@ -172,6 +171,7 @@ class TestMistakes:
         ("document", "complaint"),
         [
             ("clusters: [", r"is not YAML \(line \d\)"),
+            ("[" * 100_000, "is not plain YAML"),
             ("just text", "it holds no mapping"),
             ({"clusters": {"a": 1}}, "clusters must be a list"),
             ({"users": [{"user": {}}]}, r"users\[0\] must have a name and a user"),
@@ -227,7 +227,7 @@ class TestMistakes:
             ({}, {"server": ""}, "cluster 'c' has no server"),
             ({}, {"server": "ftp://x"}, "must be https://host[:port]"),
             ({}, {"server": "https://x:port"}, "must be https://host[:port]"),
-            ({}, {"proxy-url": "https://user:canary-token-value@proxy"}, "the proxy ('proxy')"),
+            ({}, {"proxy-url": "ftp://user:canary-token-value@proxy"}, "the proxy ('proxy')"),
             (
                 {},
                 {"insecure-skip-tls-verify": True, "certificate-authority": "ca"},
@@ -307,7 +307,7 @@ class TestInsideAPod:
         folder.mkdir()
         (folder / "token").write_text("first\n")
         (folder / "namespace").write_text("jobs\n")
-        monkeypatch.setattr(access_module, "SERVICE_ACCOUNT", folder)
+        monkeypatch.setattr(auth, "SERVICE_ACCOUNT", folder)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
         return folder
@@ -333,22 +333,28 @@ class TestInsideAPod:
         with pytest.raises(CredentialError, match="context 'training'"):
             ClusterAccess.find()
 
-    def test_it_is_said_that_it_replaces_a_kubeconfig(
-        self,
-        pod: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
+    @pytest.mark.parametrize("named", [False, True], ids=["default file", "KUBECONFIG"])
+    def test_a_kubeconfig_with_a_mistake_is_an_error(
+        self, pod: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
     ) -> None:
-        ClusterAccess.find()
-        assert not caplog.records
-        use(monkeypatch, write(tmp_path / "config", "just text"))
-        assert ClusterAccess.find().context == "in-cluster"
-        assert "holds no mapping" in caplog.text
+        """Jobs and their secrets would go to the pod's own cluster instead."""
+        if named:
+            use(monkeypatch, write(tmp_path / "config", "just text"))
+        else:
+            write(tmp_path / "home" / ".kube" / "config", "just text")
+        with pytest.raises(CredentialError, match="holds no mapping"):
+            ClusterAccess.find()
+
+    def test_a_named_file_that_is_not_there_is_an_error(
+        self, pod: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        use(monkeypatch, tmp_path / "gone")
+        with pytest.raises(CredentialError, match=r"KUBECONFIG: there is no .*gone"):
+            ClusterAccess.find()
 
     def test_without_a_service_account(self, pod: Path) -> None:
         (pod / "token").unlink()
-        with pytest.raises(CredentialError, match="the pod has no service account"):
+        with pytest.raises(CredentialError, match="the pod has none: there is no"):
             ClusterAccess.find()
 
 
@@ -378,7 +384,7 @@ class TestCredentials:
         assert renewed.authorization.reveal() == "Bearer two"
         assert found.instead_of(renewed) is None, "there is no other"
         file.write_text("three\n")
-        monkeypatch.setattr(credentials_module.time, "time", lambda: 2e10)
+        monkeypatch.setattr(auth.time, "time", lambda: 2e10)
         assert found.credential().authorization.reveal() == "Bearer three"
 
     @pytest.mark.parametrize("token", ["with space", "line\nline", "ümlaut"])
@@ -387,7 +393,7 @@ class TestCredentials:
     ) -> None:
         """`http.client` quotes a header that it refuses."""
         found = self.find(monkeypatch, tmp_path, {"token": token})
-        with pytest.raises(NoAccessError, match="holds what no token can hold") as caught:
+        with pytest.raises(NoAccessError, match="characters that no token can have") as caught:
             found.credential()
         assert token not in str(caught.value)
 
@@ -609,61 +615,29 @@ class TestExecPlugin:
             self.find(monkeypatch, plugin, interactiveMode="Always")
 
 
-class TestRoutes:
-    @pytest.mark.parametrize(
-        ("no_proxy", "direct"),
-        [
-            ("", False),
-            ("other.test", False),
-            ("cluster.test", True),
-            ("test", True),
-            (".test", True),
-            ("*.test", True),
-            ("ster.test", False),
-            ("cluster.test:6443", True),
-            ("cluster.test:443", False),
-            ("a, CLUSTER.test", True),
-            ("*", True),
-        ],
-    )
-    def test_no_proxy_by_name(
-        self, monkeypatch: pytest.MonkeyPatch, no_proxy: str, direct: bool
-    ) -> None:
+class TestServers:
+    def find(self, monkeypatch: pytest.MonkeyPatch, folder: Path, **cluster: Any) -> ClusterAccess:
+        use(monkeypatch, kubeconfig(folder / "config", SERVER, {}, cluster))
+        return ClusterAccess.find()
+
+    def test_the_environments_proxy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("https_proxy", "http://user:p%40ss@proxy:3128")
-        monkeypatch.setenv("NO_PROXY", no_proxy)
-        found = route(SERVER).proxy
-        assert (found is None) == direct
-        if found:
-            assert str(found) == "http://proxy:3128"
-            assert (found.user, found.password.reveal()) == ("user", "p@ss")
+        found = self.find(monkeypatch, tmp_path)
+        assert found.proxy == Proxy("http", "proxy", 3128, "user", Secret("p@ss"))
+        monkeypatch.setenv("NO_PROXY", "cluster.test:6443")
+        assert self.find(monkeypatch, tmp_path).proxy is None
 
-    @pytest.mark.parametrize(
-        ("host", "no_proxy", "direct"),
-        [
-            ("10.1.2.3", "10.0.0.0/8", True),
-            ("11.1.2.3", "10.0.0.0/8", False),
-            ("10.1.2.3", "10.1.2.3", True),
-            ("10.1.2.3", "2.3", False),
-            ("[fd00::1]", "fd00::/8", True),
-            ("127.0.0.1", "", True),
-            ("localhost", "", True),
-        ],
-    )
-    def test_no_proxy_by_address(
-        self, monkeypatch: pytest.MonkeyPatch, host: str, no_proxy: str, direct: bool
+    def test_the_kubeconfigs_proxy_wins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HTTPS_PROXY", "proxy:3128")
-        monkeypatch.setenv("NO_PROXY", no_proxy)
-        assert (route(f"https://{host}:6443").proxy is None) == direct
-
-    def test_the_kubeconfigs_proxy_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NO_PROXY", "*")
-        assert str(route(SERVER, "", "socks5://localhost").proxy) == "socks5://localhost:1080"
+        found = self.find(monkeypatch, tmp_path, **{"proxy-url": "socks5://localhost"})
+        assert str(found.proxy) == "socks5://localhost:1080"
 
-    def test_a_path_and_another_name(self) -> None:
-        found = route("https://rancher.test/k8s/clusters/c-1/", "inner.test")
-        assert (found.port, found.prefix) == (443, "/k8s/clusters/c-1")
-        assert found.server_name == "inner.test"
+    def test_a_path_and_another_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        server = "https://rancher.test/k8s/clusters/c-1/"
+        found = self.find(monkeypatch, tmp_path, server=server, **{"tls-server-name": "inner.test"})
+        assert (found.server, found.server_name) == (server.rstrip("/"), "inner.test")
 
 
 def test_the_settings_are_in_the_table() -> None:

@@ -38,7 +38,7 @@ from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, plan, saving
-from tao_sdk.platforms.kubernetes.access import ClusterAccess
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
 from tao_sdk.platforms.kubernetes.logs import LogReader

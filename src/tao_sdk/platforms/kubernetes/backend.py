@@ -34,7 +34,7 @@ from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import manifests, naming, plan, volume_probe, volumes
-from tao_sdk.platforms.kubernetes.access import ClusterAccess
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster

@@ -1,30 +1,27 @@
-"""The one way to a cluster: HTTP requests to its API server, counted, with errors told apart.
+"""The client of a cluster's API server: requests, whole lists, streams, and its refusals.
 
-A request that may have reached the server is repeated only where that is harmless: reading, and
-deleting what is named by its uid. Of anything else it is said that the answer was lost.
+Connections, proxies and repeats are those of `platforms/rest`. A request whose credential is
+refused is sent once more if there is another one by now.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
-import time
+import ssl
 from collections.abc import Callable, Mapping
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
+
+from urllib3 import HTTPHeaderDict
 
 from tao_sdk._version import __version__
-from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.kubernetes import binary
-from tao_sdk.platforms.kubernetes.access import ClusterAccess
-from tao_sdk.platforms.kubernetes.answers import Answer, ApiError, trouble
-from tao_sdk.platforms.kubernetes.connections import Connection, ConnectionPool
-from tao_sdk.platforms.kubernetes.credentials import Credential
-from tao_sdk.platforms.kubernetes.streams import Stream
+from tao_sdk.platforms.kubernetes.auth import COULD_NOT, ClusterAccess, Credential, NoAccessError
+from tao_sdk.platforms.rest import RefusedError, Response, RestClient, Stream, Timeouts
 
-__all__ = ["ApiError", "KubernetesClient", "Listing", "Review", "Timeouts"]
+__all__ = ["ApiError", "KubernetesClient", "Listing", "Review", "Stream", "Timeouts"]
+
+PAGE_ITEMS = 500
+"""How many objects one call of a list returns at most."""
 
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -32,21 +29,29 @@ _PATCHES = {
     "strategic": "application/strategic-merge-patch+json",
 }
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_PROBLEMS = (OSError, http.client.HTTPException)
+_DEFAULT_TIMEOUTS = Timeouts()
+_Answer = TypeVar("_Answer")
 
 
-class Timeouts(NamedTuple):
-    """How many seconds each kind of request may take."""
+class ApiError(RefusedError):
+    """The API server refused a request."""
 
-    connect: float = 10.0
-    read: float = 30.0
-    write: float = 60.0
-    busy: float = 20.0
-    """How long, in all, a server that says "too busy" is asked again."""
+    def __init__(
+        self, status: int, reason: str, message: str, details: Mapping[str, Any], call: str
+    ) -> None:
+        super().__init__(status, message, call)
+        self.reason = reason
+        """One word of Kubernetes: NotFound, AlreadyExists, Forbidden, Invalid, Expired, ..."""
+        self.details = dict(details)
+
+    @property
+    def expired(self) -> bool:
+        """The server no longer has the version that was asked for: list again."""
+        return self.status == 410
 
 
-_USUAL = Timeouts()
-_Taken = TypeVar("_Taken")
+class UnauthorizedError(ApiError, NoAccessError):
+    """The server does not accept our credential (401)."""
 
 
 class Listing(NamedTuple):
@@ -63,74 +68,50 @@ class Review(NamedTuple):
     reason: str
 
 
-class _Request(NamedTuple):
-    method: str
-    path: str
-    target: str
-    """The path and the query, quoted."""
-    body: bytes | None
-    headers: tuple[tuple[str, str], ...]
-    repeatable: bool
-
-    @property
-    def call(self) -> str:
-        return f"{self.method} {self.path}"
-
-
-class _Begun(NamedTuple):
-    """An answer of which only the head was read."""
-
-    connection: Connection
-    response: http.client.HTTPResponse
-
-
-class _LostError(Exception):
-    """The request was sent, and the connection ended before the answer."""
-
-
 class KubernetesClient:
     """Requests to one cluster. Paths begin with /api or /apis; query values are text."""
 
-    def __init__(self, access: ClusterAccess, timeouts: Timeouts = _USUAL) -> None:
+    def __init__(self, access: ClusterAccess, timeouts: Timeouts = _DEFAULT_TIMEOUTS) -> None:
         self.access = access
-        self.calls = CallLog()
-        self._timeouts = timeouts
-        self._pool = ConnectionPool(access)
+        self._rest = RestClient(
+            access.server,
+            f"the Kubernetes API at {access}",
+            self._refusal,
+            proxy=access.proxy,
+            server_name=access.server_name,
+            timeouts=timeouts,
+        )
+        self.calls = self._rest.calls
 
     def close(self) -> None:
-        """Let go of idle connections; the next request makes another one."""
-        self._pool.close()
+        """Close idle connections; the next request opens another one."""
+        self._rest.close()
 
     # ------------------------------------------------------------------ requests
 
     def get(self, path: str, /, **query: str) -> dict[str, Any]:
         return self._json(self._request("GET", path, query))
 
-    def list_all(self, path: str, item: binary.Fields | None = None, /, **query: str) -> Listing:
-        """A whole list, also one that the server hands out in pieces (`limit`).
-
-        With `item` it comes in the binary form where the server has that, and its objects have what
-        is named there.
-        """
+    def list_all(self, path: str, /, **query: str) -> Listing:
+        """A whole list, which the server returns in pages."""
         items: list[dict[str, Any]] = []
-        piece = self._list(path, item, query)
+        page = self.get(path, **{"limit": str(PAGE_ITEMS), **query})
         while True:
-            items += piece.get("items") or ()
-            metadata = piece.get("metadata") or {}
+            items += page.get("items") or ()
+            metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return Listing(items, str(metadata.get("resourceVersion") or ""))
-            # A piece names the version itself; asking for another one as well is refused.
-            asked = {k: v for k, v in query.items() if not k.startswith("resourceVersion")}
+            # The token names the version itself; the server refuses a request with both.
+            rest = {k: v for k, v in query.items() if not k.startswith("resourceVersion")}
+            token = str(metadata["continue"])
             try:
-                follow = {**asked, "continue": str(metadata["continue"])}
-                piece = self._list(path, item, follow)
+                page = self.get(path, **{"limit": str(PAGE_ITEMS), **rest, "continue": token})
             except ApiError as error:
                 if not error.expired:
                     raise
-                # It took longer than the server remembers: all at once, then.
+                # The server has forgotten that version meanwhile: all at once, then.
                 items = []
-                whole = {k: v for k, v in asked.items() if k != "limit"}
-                piece = self._list(path, item, whole)
+                page = self.get(path, **{k: v for k, v in rest.items() if k != "limit"})
 
     def create(self, path: str, body: Mapping[str, Any], /, **query: str) -> dict[str, Any]:
         return self._json(self._request("POST", path, query, body))
@@ -150,27 +131,26 @@ class KubernetesClient:
 
     def text(self, path: str, /, **query: str) -> str:
         """An answer that is plain text: a pod's log."""
-        answer = self._request("GET", path, query, accept="*/*")
-        try:
-            return answer.content.decode("utf-8", "replace")
-        except ValueError as error:
-            raise self._unreachable(f"it sent {error}") from None
+        return self._request("GET", path, query, accept="*/*").body.decode("utf-8", "replace")
 
     def stream(self, path: str, /, *, silence: float | None = None, **query: str) -> Stream:
-        """An answer that is read as it comes; None waits for its next bytes for ever."""
-        request = self._prepared("GET", path, query, accept="*/*", compressed=False)
-        self.calls.record(f"WATCH {path}" if query.get("watch") else request.call)
+        """An answer that is read as it comes: a watch, a log that is followed.
 
-        def begin(begun: _Begun) -> Stream | Answer:
-            if begun.response.status != 200:
-                return self._read(begun)
-            begun.connection.wait_at_most(silence)
-            return Stream(*begun, self._unreachable)
+        It breaks off after `silence` seconds without a byte; None waits for ever.
+        """
 
-        found = self._answered(request, begin)
-        if isinstance(found, Answer):
-            raise self._refusal(request, found)
-        return found
+        def open_stream(headers: HTTPHeaderDict, tls: ssl.SSLContext | None) -> Stream:
+            headers["Accept-Encoding"] = "identity"
+            return self._rest.stream(
+                quote(path),
+                query=query,
+                headers=headers,
+                tls=tls,
+                silence=silence,
+                label="WATCH" if query.get("watch") else "GET",
+            )
+
+        return self._authorized(open_stream, "*/*")
 
     def review(
         self,
@@ -182,7 +162,7 @@ class KubernetesClient:
         name: str = "",
         subresource: str = "",
     ) -> Review:
-        """May we? (a SelfSubjectAccessReview)"""
+        """Whether we may do something, by a SelfSubjectAccessReview."""
         asked = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
         asked |= {"name": name, "subresource": subresource}
         attributes = {key: value for key, value in asked.items() if value}
@@ -194,7 +174,7 @@ class KubernetesClient:
         status = self.create(_REVIEWS, body).get("status") or {}
         return Review(bool(status.get("allowed")), str(status.get("reason") or ""))
 
-    # ------------------------------------------------------------------ inner workings
+    # ------------------------------------------------------------------ sending
 
     def _request(
         self,
@@ -204,166 +184,90 @@ class KubernetesClient:
         body: Any = None,
         content_type: str = "application/json",
         accept: str = "application/json",
-    ) -> Answer:
-        request = self._prepared(method, path, query, body, content_type, accept)
-        give_up_at = time.monotonic() + self._timeouts.busy
-        for attempt in count():
-            self.calls.record(request.call)
-            answer = self._answered(request, self._read)
-            if answer.status < 300:
-                return answer
-            pause = answer.pause(attempt, request.repeatable)
-            if pause is None or time.monotonic() + pause > give_up_at:
-                break
-            time.sleep(pause)
-        raise self._refusal(request, answer)
-
-    def _prepared(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Any = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-        compressed: bool = True,
-    ) -> _Request:
-        target = self.access.route.prefix + quote(path)
-        if query:
-            target += f"?{urlencode(query)}"
-        encoding = "gzip" if compressed and self.access.compressed else "identity"
-        headers = [("Accept", accept), ("Accept-Encoding", encoding)]
-        headers += [("User-Agent", f"tao-sdk/{__version__}"), *self.access.impersonation]
-        data = None
-        if body is not None:
-            data = json.dumps(body, separators=(",", ":")).encode()
-            headers += [("Content-Type", content_type), ("Content-Length", str(len(data)))]
+    ) -> Response:
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         # A second request to delete this very object finds nothing to do.
         by_uid = method == "DELETE" and "uid" in ((body or {}).get("preconditions") or {})
-        return _Request(method, path, target, data, tuple(headers), method == "GET" or by_uid)
 
-    def _answered(self, request: _Request, take: Callable[[_Begun], _Taken]) -> _Taken:
-        """Send a request, and once more where the first answer was lost and that is harmless."""
-        for is_last in (False, True):
-            try:
-                return take(self._sent(request))
-            except _LostError as error:
-                cause = error.__cause__
-                if is_last or not request.repeatable or isinstance(cause, TimeoutError):
-                    raise self._lost(request, cause) from cause
-        raise AssertionError("the second attempt either answers or raises")
+        def send(headers: HTTPHeaderDict, tls: ssl.SSLContext | None) -> Response:
+            headers["Accept-Encoding"] = "gzip" if self.access.compressed else "identity"
+            if data is not None:
+                headers["Content-Type"] = content_type
+            return self._rest.request(
+                method,
+                quote(path),
+                query=query,
+                body=data,
+                headers=headers,
+                tls=tls,
+                repeatable=method == "GET" or by_uid,
+            )
 
-    def _sent(self, request: _Request) -> _Begun:
-        """Send a request, with another credential if the server refuses the first."""
-        credential = self.access.credential()
-        begun = self._sent_as(request, credential)
-        if begun.response.status != 401:
-            return begun
-        another = self.access.instead_of(credential)
-        if another is None:
-            return begun
-        begun.connection.close()
-        return self._sent_as(request, another)
+        return self._authorized(send, accept)
 
-    def _sent_as(self, request: _Request, credential: Credential) -> _Begun:
-        connection = self._pool.take(credential)
-        if connection is not None:
-            try:
-                self._send(connection, request, credential)
-            except _PROBLEMS:
-                # The server had left. It cannot act on half a request: this one may be sent anew.
-                connection.close()
-                connection = None
-        if connection is None:
-            connection = self._sent_anew(request, credential)
+    def _authorized(
+        self, send: Callable[[HTTPHeaderDict, ssl.SSLContext | None], _Answer], accept: str
+    ) -> _Answer:
+        """Send with the current credential, and with another one if the server refuses that."""
+        access = self.access
+        credential = access.credential()
         try:
-            return _Begun(connection, connection.getresponse())
-        except _PROBLEMS as error:
-            connection.close()
-            raise _LostError from error
+            return send(self._headers(credential, accept), access.tls(credential))
+        except UnauthorizedError:
+            another = access.instead_of(credential)
+            if another is None:
+                raise
+        return send(self._headers(another, accept), access.tls(another))
 
-    def _sent_anew(self, request: _Request, credential: Credential) -> Connection:
-        try:
-            connection = self._pool.connect(credential, self._timeouts.connect)
-            self._send(connection, request, credential)
-        except _PROBLEMS as error:
-            raise self._unreachable(trouble(error)) from error
-        return connection
-
-    def _send(self, connection: Connection, request: _Request, credential: Credential) -> None:
-        timeouts = self._timeouts
-        connection.wait_at_most(timeouts.read if request.method == "GET" else timeouts.write)
-        connection.putrequest(request.method, request.target, skip_accept_encoding=True)
-        for name, value in request.headers:
-            connection.putheader(name, value)
+    def _headers(self, credential: Credential, accept: str) -> HTTPHeaderDict:
+        headers = HTTPHeaderDict({"Accept": accept, "User-Agent": f"tao-sdk/{__version__}"})
+        for name, value in self.access.impersonation:
+            headers.add(name, value)
         if credential.authorization:
-            connection.putheader("Authorization", credential.authorization.reveal())
-        connection.endheaders(request.body)
+            headers["Authorization"] = credential.authorization.reveal()
+        return headers
 
-    def _read(self, begun: _Begun) -> Answer:
-        connection, response = begun
-        try:
-            body = response.read()
-        except _PROBLEMS as error:
-            connection.close()
-            raise _LostError from error
-        if response.will_close:
-            connection.close()
-        else:
-            self._pool.keep(connection)
-        return Answer(response.status, response.headers, body)
+    # ------------------------------------------------------------------ answers
 
-    # ------------------------------------------------------------------ what is made of answers
-
-    def _list(
-        self, path: str, item: binary.Fields | None, query: Mapping[str, str]
-    ) -> dict[str, Any]:
-        if item is None:
-            return self.get(path, **query)
-        answer = self._request("GET", path, query, accept=f"{binary.MEDIA_TYPE}, application/json")
-        if not answer.is_of(binary.MEDIA_TYPE):
-            found = self._json(answer)
-            items = [binary.trimmed(one, item) for one in found.get("items") or ()]
-            return {**found, "items": items}
-        try:
-            return binary.read(answer.content, binary.list_of(item))
-        except ValueError as error:
-            raise self._unreachable(f"it sent a list that cannot be read: {error}") from None
-
-    def _json(self, answer: Answer) -> dict[str, Any]:
-        try:
-            found = json.loads(answer.content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            # A login page or the like: something on the way answered instead of the server.
-            raise self._unreachable(f"something else answers: {answer.quoted()}")
+    def _json(self, response: Response) -> dict[str, Any]:
+        found = _mapping(response)
+        if found is None:
+            raise self._rest.not_ours(response)
         for one in (found, *(found.get("items") or ())):
-            _forget_managers(one)
+            _drop_managed_fields(one)
         return found
 
-    def _refusal(self, request: _Request, answer: Answer) -> ApiError | BackendUnreachableError:
-        if answer.status < 400:
-            place = answer.headers.get("Location", "nowhere")
-            return self._unreachable(f"it sends us elsewhere (HTTP {answer.status} to {place})")
-        refusal = answer.error(request.call, str(self.access))
-        if not answer.in_trouble:
-            return refusal
-        unreachable = self._unreachable(f"HTTP {answer.status}: {refusal.message}")
-        unreachable.__cause__ = refusal
-        return unreachable
+    def _refusal(self, response: Response, call: str) -> ApiError:
+        # Without a Status it is not of Kubernetes: a proxy or load balancer answered.
+        status = _mapping(response) or {"message": response.quoted()}
+        message = str(status.get("message") or f"HTTP {response.status}")
+        details = status.get("details")
+        kind = ApiError
+        if response.status == 401:
+            kind = UnauthorizedError
+            message = (
+                f"{COULD_NOT}: {self.access} does not accept the credential ({message}). Log in "
+                "again, or check with `kubectl get nodes`."
+            )
+        return kind(
+            response.status,
+            str(status.get("reason") or ""),
+            message,
+            details if isinstance(details, dict) else {},
+            call,
+        )
 
-    def _lost(self, request: _Request, cause: BaseException | None) -> BackendUnreachableError:
-        said = trouble(cause) if cause else "the connection ended"
-        done = "" if request.repeatable else f"; {request.call} may or may not have been done"
-        return self._unreachable(f"{said}{done}")
 
-    def _unreachable(self, reason: str) -> BackendUnreachableError:
-        return BackendUnreachableError(f"the Kubernetes API at {self.access}: {reason}")
+def _mapping(response: Response) -> dict[str, Any] | None:
+    try:
+        found = response.json()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _forget_managers(one: Any) -> None:
-    """Who has set which field is a third of every object, and nobody here wants to know."""
+def _drop_managed_fields(one: Any) -> None:
+    """The record of which client set which field: a third of every object, used nowhere here."""
     metadata = one.get("metadata") if isinstance(one, dict) else None
     if isinstance(metadata, dict):
         metadata.pop("managedFields", None)

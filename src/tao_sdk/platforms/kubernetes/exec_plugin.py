@@ -1,8 +1,8 @@
-"""Programs that hand out credentials: `user.exec` of a kubeconfig.
+"""Programs that issue credentials: `user.exec` of a kubeconfig.
 
-The cloud providers' clusters work this way (`aws eks get-token`, `gke-gcloud-auth-plugin`,
-`kubelogin`). A program gets a description of what is wanted in KUBERNETES_EXEC_INFO and prints an
-ExecCredential. None of them can ask a person anything here: jobs are watched unattended.
+Clusters of the cloud providers work this way (`aws eks get-token`, `gke-gcloud-auth-plugin`,
+`kubelogin`). A program gets the request in KUBERNETES_EXEC_INFO and prints an ExecCredential. It
+cannot prompt the user: jobs are watched unattended.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _QUOTED_CHARACTERS = 400
 
 
 class PluginError(Exception):
-    """The program handed out nothing. The message says why and what to do."""
+    """The program issued nothing. The message says why and what to do."""
 
 
 class Issued(NamedTuple):
-    """What a program handed out."""
+    """What a program issued."""
 
     token: Secret
     certificate: str
@@ -40,7 +40,7 @@ class ExecPlugin:
     """One program and how it is called."""
 
     def __init__(self, user: Entry, cluster: Mapping[str, Any]) -> None:
-        """`cluster` is what a program that asks for it is told about the cluster."""
+        """`cluster` is passed to a program with `provideClusterInfo`."""
         described = Entry(user.name, user.mapping("exec"), user.file)
         self.command = described.text("command")
         self.where = f"user {user.name!r} of {user.file}"
@@ -59,15 +59,15 @@ class ExecPlugin:
             )
         if described.text("interactiveMode") == "Always":
             raise KubeconfigError(
-                f"{self.where}: {self.command} wants a person to answer (interactiveMode: Always), "
-                "and nobody is there when jobs are watched; use a credential without questions"
+                f"{self.where}: {self.command} prompts the user (interactiveMode: Always), but "
+                "jobs are watched unattended; use a credential without prompts"
             )
 
     def __repr__(self) -> str:
         return f"ExecPlugin({self.command})"
 
     def run(self) -> Issued:
-        """Ask for a credential. Takes as long as the program does, up to a minute."""
+        """Run the program, for a minute at most."""
         import subprocess  # most users have no such program
 
         program = self._program()
@@ -90,10 +90,10 @@ class ExecPlugin:
         except OSError as error:
             raise PluginError(f"{self._named()} cannot be started: {error.strerror}") from None
         if ended.returncode:
-            said = redact(ended.stderr.decode(errors="replace"), self._variables.values()).strip()
+            output = redact(ended.stderr.decode(errors="replace"), self._variables.values()).strip()
             raise PluginError(
                 f"{self._named()} failed with exit code {ended.returncode}: "
-                f"{said[-_QUOTED_CHARACTERS:] or 'it said nothing'}"
+                f"{output[-_QUOTED_CHARACTERS:] or 'no output'}"
             )
         return self._issued(ended.stdout)
 
@@ -137,28 +137,28 @@ class ExecPlugin:
                 "in the kubeconfig to the one that it speaks"
             )
         if bool(certificate) != bool(key):
-            raise PluginError(f"{self._named()} handed out half of a certificate and its key")
+            raise PluginError(f"{self._named()} issued half of a certificate and its key")
         if not token and not certificate:
-            raise PluginError(f"{self._named()} handed out neither a token nor a certificate")
+            raise PluginError(f"{self._named()} issued neither a token nor a certificate")
         return Issued(Secret(token), certificate, Secret(key), expires)
 
 
 def cluster_info(cluster: Entry, authority: str) -> dict[str, Any]:
-    """What a program may be told; `authority` is the CA in base64."""
-    told: dict[str, Any] = {"server": cluster.text("server")}
+    """What a program gets to know; `authority` is the CA in base64."""
+    info: dict[str, Any] = {"server": cluster.text("server")}
     for key in ("tls-server-name", "proxy-url"):
         if value := cluster.text(key):
-            told[key] = value
+            info[key] = value
     for key in ("insecure-skip-tls-verify", "disable-compression"):
         if cluster.flag(key):
-            told[key] = True
+            info[key] = True
     if authority:
-        told["certificate-authority-data"] = authority
+        info["certificate-authority-data"] = authority
     extensions = cluster.values.get("extensions")
     for item in extensions if isinstance(extensions, list) else ():
         if isinstance(item, dict) and item.get("name") == _EXTENSION:
-            told["config"] = item.get("extension")
-    return told
+            info["config"] = item.get("extension")
+    return info
 
 
 def _variables(described: Entry) -> dict[str, Secret]:

@@ -8,9 +8,10 @@ moment ahead. Who needs both therefore checks that they fit, and asks the cluste
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.kubernetes import binary, naming
+from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.watching import Watch
 
@@ -21,7 +22,7 @@ _SOON_SECONDS = 120.0
 # Who may not watch does not try again all the time.
 _REFUSED_SECONDS = 60.0
 
-Items = list[binary.Object]
+Items = list[dict[str, Any]]
 
 
 class Following:
@@ -29,11 +30,10 @@ class Following:
 
     def __init__(self, api: KubernetesClient, namespace: str) -> None:
         self._asked_at: float | None = None
-        self._jobs = Watch(api, naming.jobs_path(namespace), binary.JOB, labelSelector=naming.ALL)
+        self._jobs = Watch(api, naming.jobs_path(namespace), labelSelector=naming.ALL)
         self._pods = Watch(
             api,
             naming.core_path(namespace, "pods"),
-            binary.POD,
             labelSelector=naming.ALL,
             fieldSelector=TELLING,
         )

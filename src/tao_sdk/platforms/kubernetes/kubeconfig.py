@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tao_sdk import settings
+from tao_sdk.plain_data import parse_yaml
 
 # Which values of an entry are paths.
 _PATHS = {
@@ -112,7 +113,7 @@ class Kubeconfig(NamedTuple):
     def _part(self, context: Entry, kind: str, entries: Mapping[str, Entry]) -> Entry:
         name = context.text(kind)
         if kind == "user" and not name:
-            return Entry("", {}, context.file)  # a server that asks nobody who they are
+            return Entry("", {}, context.file)  # a server without authentication
         if name not in entries:
             raise KubeconfigError(
                 f"{context.file}: context {context.name!r} names the {kind} {name!r}, which is not "
@@ -150,21 +151,20 @@ def read(files: Sequence[Path]) -> Kubeconfig:
 
 
 def _document(file: Path) -> dict[str, Any] | None:
-    import yaml  # here, because whoever asks for help needs none
-
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"{file} cannot be read: {_plain(error)}") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8"
+        raise KubeconfigError(f"{file} cannot be read: {reason}") from None
     try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe ones
-    except yaml.YAMLError as error:
+        document = parse_yaml(text)
+    except ValueError as error:
         # Not the error's own text, which quotes the line: it may hold a token.
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        raise KubeconfigError(f"{file} is not YAML{line}") from None
+        mark = getattr(error.__cause__, "problem_mark", None)
+        place = f"not YAML (line {mark.line + 1})" if mark else "not plain YAML"
+        raise KubeconfigError(f"{file} is {place}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -192,7 +192,3 @@ def _with_paths(file: Path, section: str, values: Mapping[str, Any]) -> dict[str
         if isinstance(path := resolved.get(key), str) and path:
             resolved[key] = str(file.absolute().parent / path)
     return resolved
-
-
-def _plain(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
-from tao_sdk.platforms.kubernetes import binary, naming
-from tao_sdk.platforms.kubernetes.binary import Object
+from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.following import TELLING, Following
@@ -38,6 +37,7 @@ GONE = MISSING._replace(
     "namespace, or the time was over for which ended Jobs are kept), and it left no result record"
 )
 
+Object = dict[str, Any]
 Events = dict[str, list[dict[str, Any]]]
 
 
@@ -106,7 +106,7 @@ class Observer:
         known = self._known(namespace, job_ids) if selector == naming.ALL else None
         if known is None:
             path = naming.jobs_path(namespace)
-            jobs = _by_id(self._api.list_all(path, binary.JOB, labelSelector=selector).items)
+            jobs = _by_id(self._api.list_all(path, labelSelector=selector).items)
             asked = [jobs[job_id] for job_id in job_ids if job_id in jobs]
             pods = self._pods(namespace, selector) if any(map(needs_pods, asked)) else {}
         else:
@@ -188,7 +188,7 @@ class Observer:
         path = naming.core_path(namespace, "pods")
         query = {"labelSelector": selector, "fieldSelector": TELLING}
         try:
-            return _by_job(self._api.list_all(path, binary.POD, **query).items)
+            return _by_job(self._api.list_all(path, **query).items)
         except ApiError as error:
             if not error.forbidden:
                 raise

@@ -45,7 +45,7 @@ class KubernetesSDK(PlatformSDK):
         return {"total_nvidia_gpus": self.backend.total_gpus()}
 
     def _make_backend(self) -> KubernetesBackend:
-        from tao_sdk.platforms.kubernetes.access import ClusterAccess
+        from tao_sdk.platforms.kubernetes.auth import ClusterAccess
         from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
 
         return KubernetesBackend(ClusterAccess.find(self._context), self.store.folder("kubernetes"))

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, TaoError
-from tao_sdk.platforms.kubernetes import binary
-from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.streams import Stream
+from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient, Stream
 
 # The server ends a watch after this time and a new one goes on: where it stays silent for longer,
 # the connection is dead, and nobody told us.
@@ -70,14 +68,11 @@ def _uneven(seconds: float) -> float:
 class Watch:
     """Lists once, then is told of changes, in a thread that begins with the first question.
 
-    It ends when nobody has asked for a long time. With `item`, no more is kept of each object than
-    is named there.
+    It ends when nobody has asked for a long time.
     """
 
-    def __init__(
-        self, api: KubernetesClient, path: str, item: binary.Fields | None = None, /, **query: str
-    ) -> None:
-        self._api, self._path, self._item, self._query = api, path, item, query
+    def __init__(self, api: KubernetesClient, path: str, /, **query: str) -> None:
+        self._api, self._path, self._query = api, path, query
         self._beginning = threading.Lock()
         self._life: _Life | None = None
         _watches.add(self)
@@ -104,7 +99,7 @@ class Watch:
     def _living(self) -> _Life:
         with self._beginning:
             if self._life is None or not self._life.is_alive:
-                self._life = _Life(self._api, self._path, self._item, self._query)
+                self._life = _Life(self._api, self._path, self._query)
             return self._life
 
     def _after_fork_in_child(self) -> None:
@@ -127,10 +122,8 @@ os.register_at_fork(after_in_child=_go_on_in_child)
 class _Life:
     """A watch from its beginning to its end, and what it knows."""
 
-    def __init__(
-        self, api: KubernetesClient, path: str, item: binary.Fields | None, query: Mapping[str, str]
-    ) -> None:
-        self._api, self._path, self._item, self._query = api, path, item, query
+    def __init__(self, api: KubernetesClient, path: str, query: Mapping[str, str]) -> None:
+        self._api, self._path, self._query = api, path, query
         self._asked_at = time.monotonic()
         self._changed = threading.Condition()
         self._ending = threading.Event()
@@ -202,7 +195,7 @@ class _Life:
             return True
 
     def _list(self) -> str:
-        found = self._api.list_all(self._path, self._item, **self._query)
+        found = self._api.list_all(self._path, **self._query)
         objects = {item["metadata"]["uid"]: item for item in found.items}
         with self._changed:
             # Shown once the watch stands: until then nobody would tell of changes.
@@ -254,7 +247,6 @@ class _Life:
                 if kind == "DELETED":
                     self._objects.pop(metadata["uid"], None)
                 else:
-                    item = item if self._item is None else binary.trimmed(item, self._item)
                     self._objects[metadata["uid"]] = item
                 self._tell()
         return str(metadata.get("resourceVersion") or "")
