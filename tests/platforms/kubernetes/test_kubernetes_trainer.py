@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from kubernetes_sdk import LONG, isolate, job_name, opened
 
 import tao_sdk
@@ -192,11 +193,12 @@ def test_a_job_that_submits_jobs(sdk: KubernetesSDK, namespace: Namespace) -> No
     """In a pod there is no kubeconfig: its service account is who it is."""
     namespace.service_account("robot")
     code = namespace.add_volume("code")
-    shutil.copytree(
-        Path(tao_sdk.__file__).parent,
-        code / "tao_sdk",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    for package in (tao_sdk, urllib3):
+        shutil.copytree(
+            Path(package.__file__).parent,
+            code / package.__name__,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     (code / "inside.py").write_text(INSIDE)
     job = sdk.create_job(
         image=PYTHON,
