@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pytest
 from lepton_lab import LeptonLab
@@ -10,6 +11,7 @@ from lepton_lab import LeptonLab
 from lab.follower import Follower
 from lab.lepton import LeptonServer
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.lepton import LeptonSDK
 
 LONG = 60.0
@@ -50,7 +52,40 @@ class TestLogs:
         expected = ["first"] + [text for n in range(1, 41) for text in (str(n), "")]
         assert follower.all(LONG) == expected
         assert server.calls().count(f"GET {live}") == 1
-        assert server.calls().count("GET /logs") - asked <= 6, "the log comes by the stream"
+        assert server.calls().count("GET /logs") - asked <= 2, "what is left at the end"
+
+    def test_any_thread_ends_a_read_that_waits(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        job = sdk.create_job(**lab.job("echo up; sleep 600"))
+        [source] = sdk.backend.log_sources(reference(sdk, job.id))
+        reader = source.open("", tail=None, follow=True)
+        assert [line.text for line in next(reader).lines] == ["up"]
+        ended = []
+        thread = threading.Thread(target=lambda: ended.append(next(reader, None)))
+        thread.start()
+        eventually(lambda: any(call.endswith("/log") for call in server.calls()))
+        reader.close()
+        thread.join(LONG)
+        assert ended == [None]
+        assert job.cancel()
+
+    def test_nothing_is_asked_while_a_stream_is_silent(
+        self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer
+    ) -> None:
+        job = sdk.create_job(**lab.job(FOUR_STEPS))
+        [source] = sdk.backend.log_sources(reference(sdk, job.id))
+        with closing(source.open("", tail=None, follow=True)) as reader:
+            assert [line.text for line in next(reader).lines] == ["at 1"]
+            lab.touch_result(job, "1")
+            assert [line.text for line in next(reader).lines] == ["at 2"]
+            opened = len(server.requests)
+            for number in (2, 3):
+                lab.touch_result(job, str(number))
+                assert [line.text for line in next(reader).lines] == [f"at {number + 1}"]
+            assert len(server.requests) == opened
+            lab.touch_result(job, "4")
+            assert [line.text for chunk in reader for line in chunk.lines] == ["end"]
 
     def test_a_stream_that_breaks_loses_and_repeats_nothing(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
     JobRef,
-    LogChunk,
     LogSource,
     Observation,
     Plan,
@@ -25,7 +22,6 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
-from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.lepton import job_spec, naming, volume_probe
 from tao_sdk.platforms.lepton import plan as planning
@@ -33,9 +29,7 @@ from tao_sdk.platforms.lepton.auth import WorkspaceAccess
 from tao_sdk.platforms.lepton.cleanup import Cleanup
 from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.evidence import EvidenceCollector
-from tao_sdk.platforms.lepton.history import History
-from tao_sdk.platforms.lepton.log_lines import NOWHERE
-from tao_sdk.platforms.lepton.logs import LogReader
+from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.observe import Observer
 from tao_sdk.platforms.lepton.records import Records
 from tao_sdk.platforms.lepton.replicas import replica_of
@@ -63,24 +57,19 @@ class LeptonBackend(Backend):
         self._kept = JobFiles(kept)
         self._submitter = Submitter(self.transport, self._kept)
         self._cleanup = Cleanup(LeptonClient(access), self._kept)
-        history = History(self.transport)
-        self._records = Records(history)
+        self._logs = JobLogs(self.transport)
+        self._records = Records(self._logs)
         self._observer = Observer(
             self.transport, self.workspace, self._kept, self._cleanup, self._records
         )
-        self._logs = LogReader(self.transport, history, self._observer.get)
-        self._collector = EvidenceCollector(
-            self.transport, self._records, self._logs, self._observer.get
-        )
-        self._probe = volume_probe.VolumeProbe(
-            self.transport, self.workspace, history, self._observer.get
-        )
+        self._collector = EvidenceCollector(self.transport, self._records, self._logs)
+        self._probe = volume_probe.VolumeProbe(self.transport, self.workspace, self._logs)
 
     # ------------------------------------------------------------------ submitting
 
     def plan(self, request: JobRequest, identity: JobIdentity) -> Plan:
         planning.refuse_impossible(request)
-        with self._asking():
+        with self.transport.reaching():
             self.workspace.require()
             found = planning.find_place(request.options, request.gpu_count, self.workspace)
             pull, makes_one = planning.pull_secrets(
@@ -134,7 +123,7 @@ class LeptonBackend(Backend):
     def submit(self, plan: Plan) -> Submission:
         objects: job_spec.Objects = plan.payload
         self._collector.will_know(plan.job_id, [one["value"] for one in objects.secrets])
-        with self._asking():
+        with self.transport.reaching():
             made = self._submitter.make(objects)
         return _submission(plan.intent, made, "submitted")
 
@@ -143,7 +132,7 @@ class LeptonBackend(Backend):
         here = [job for job in jobs if self.workspace.is_that_of(job.native)]
         if not here:
             return {}
-        with self._asking():
+        with self.transport.reaching():
             if doubt := self._observer.doubt():
                 raise BackendUnreachableError(doubt)
             found = self._submitter.settle(here)
@@ -156,13 +145,13 @@ class LeptonBackend(Backend):
     # ------------------------------------------------------------------ watching
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
-        with self._asking():
+        with self.transport.reaching():
             return self._observer.observe(jobs)
 
     def cancel(self, job: JobRef) -> None:
         self._kept.mark(job.job_id, CANCELED)
         try:
-            with self._asking():
+            with self.transport.reaching():
                 self._cancel(job)
         except BackendUnreachableError:
             self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
@@ -170,7 +159,7 @@ class LeptonBackend(Backend):
 
     def _cancel(self, job: JobRef) -> None:
         self._require_here(job)
-        found = self._observer.get(job.native["id"])
+        found = self.transport.job(job.native["id"])
         if found is None or is_stopped(found):
             return
         if has_ended(found):
@@ -184,22 +173,12 @@ class LeptonBackend(Backend):
                 raise
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
-        return [
-            PolledLog(partial(self._read_log, job), release=partial(self._logs.release, job.job_id))
-        ]
-
-    def _read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
-        if not job.native["id"]:
-            return LogChunk((), more=False, cursor=cursor or NOWHERE)  # it was never submitted
-        with self._asking():
+        if job.native["id"]:
             self._require_here(job)
-            return self._logs.read(job, cursor=cursor, tail=tail, limit=limit, flush=flush)
+        return [self._logs.source(job, rank) for rank in range(int(job.native["nodes"]))]
 
     def close(self) -> None:
         """Finish cleaning up and let go of connections."""
-        self._logs.close()
         self._cleanup.close()
         self.transport.close()
 
@@ -212,19 +191,19 @@ class LeptonBackend(Backend):
     def _evidence(self, job: JobRef) -> RawEvidence:
         if not job.native["id"]:
             return RawEvidence(Evidence())
-        with self._asking():
+        with self.transport.reaching():
             self._require_here(job)
             return self._collector.evidence(job)
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""
-        with self._asking():
+        with self.transport.reaching():
             return self._collector.stuck(job)
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         if not job.native["id"]:
             return []
-        with self._asking():
+        with self.transport.reaching():
             self._require_here(job)
             found = self._logs.replicas(job)
         shown = [replica_of(one, job.native["id"], n) for n, one in enumerate(found)]
@@ -233,7 +212,7 @@ class LeptonBackend(Backend):
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         if not job.native["id"]:
             return []
-        with self._asking():
+        with self.transport.reaching():
             self._require_here(job)
             return self._records.of(job)
 
@@ -246,26 +225,26 @@ class LeptonBackend(Backend):
 
     def shapes(self) -> list[dict[str, Any]]:
         """The sizes of machine that there are."""
-        with self._asking():
+        with self.transport.reaching():
             names = {group.id: group.name for group in self.workspace.groups()}
             return [described(shape, names) for shape in self.workspace.shapes()]
 
     def volumes(self, group: str | None) -> list[dict[str, str]]:
         """Shared storage of one node group, or of all."""
-        with self._asking():
+        with self.transport.reaching():
             ids = [one.id for one in self.workspace.groups() if group in (None, one.id, one.name)]
             found = [volume for one in ids for volume in self.workspace.volumes(one)]
         return [{"name": one.name, "from_path": one.from_path, "type": one.kind} for one in found]
 
     def storage_permissions(self, volume: str, group: str | None) -> list[dict[str, Any]]:
         """Which folders of a volume may be mounted."""
-        with self._asking():
+        with self.transport.reaching():
             return self.workspace.permissions(volume, group or "")
 
     # ------------------------------------------------------------------ paths
 
     def delete_artifacts(self, job: JobRef) -> bool:
-        with self._asking():
+        with self.transport.reaching():
             self._require_here(job)
             results = job.native["results"]
             if results and "removed" not in self._look_at_results(job, volume_probe.REMOVE):
@@ -285,7 +264,7 @@ class LeptonBackend(Backend):
     # ------------------------------------------------------------------ inner workings
 
     def _look_at(self, path: str, program: str) -> str:
-        with self._asking():
+        with self.transport.reaching():
             window, folder = self._probe.window(path, settings.get("LEPTON_LOOK_IMAGE"))
             return self._probe.ask(window, folder, program)
 
@@ -298,24 +277,12 @@ class LeptonBackend(Backend):
             job.native["image"],
             tuple(job.native["pull_secrets"]),
         )
-        with self._asking():
+        with self.transport.reaching():
             return self._probe.ask(window, f"{folder}/{job.job_id}", program)
 
     def _require_here(self, job: JobRef) -> None:
         if not self.workspace.is_that_of(job.native):
             raise BackendUnreachableError(self._observer.elsewhere(job))
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """A server that refuses to say was not asked; a token that it refuses is named."""
-        try:
-            yield
-        except RefusedError as error:
-            if error.unauthorized:
-                raise BackendUnreachableError(error.message) from error
-            raise BackendUnreachableError(
-                f"{self.transport.access} refuses {error.call}: {error.message}"
-            ) from error
 
 
 def _window(found: planning.Found) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
 from tao_sdk.platforms.lepton.errors import refusal
 from tao_sdk.platforms.rest import (
@@ -63,6 +65,19 @@ class LeptonClient:
             raise self.unreachable(f"GET {path}: a list was expected, not {type(found).__name__}")
         return [one for one in found if isinstance(one, dict)]
 
+    def job(self, server_id: str) -> dict[str, Any] | None:
+        """One job, also one that is archived; None if there is none."""
+        path = naming.below(naming.JOBS, server_id)
+        try:
+            found = self.get(path, job_query_mode=naming.EVERYWHERE)
+        except RefusedError as error:
+            if not error.missing:
+                raise
+            return None
+        if not isinstance(found, dict) or not naming.id_of(found):
+            raise self.unreachable("the answer is not a job")
+        return found
+
     def pages(self, path: str, key: str, /, **query: str | int) -> Iterator[list[dict[str, Any]]]:
         """A list in pages.
 
@@ -101,6 +116,17 @@ class LeptonClient:
     def stream(self, path: str, /, *, silence: float) -> Stream:
         """An answer that is read as it comes; it breaks off after so many seconds of silence."""
         return self._rest.stream(path, headers=self._authorized(), silence=silence)
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Report a refusal as an unreachable platform: it has not answered the question."""
+        try:
+            yield
+        except RefusedError as error:
+            reason = f"{self.access} refuses {error.call}: {error.message}"
+            raise BackendUnreachableError(
+                error.message if error.unauthorized else reason
+            ) from error
 
     def unreachable(self, reason: str) -> BackendUnreachableError:
         return BackendUnreachableError(f"Lepton, {self.access}: {reason}")

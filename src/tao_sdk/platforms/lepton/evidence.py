@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tao_sdk.failures import Evidence, ReplicaEvidence
@@ -14,10 +14,10 @@ from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.client import LeptonClient
-from tao_sdk.platforms.lepton.history import rank_in
-from tao_sdk.platforms.lepton.logs import LogReader, Worker
-from tao_sdk.platforms.lepton.records import Records, has_just_ended
-from tao_sdk.platforms.lepton.replicas import issue_of, node_of, stuck_on
+from tao_sdk.platforms.lepton.logs import JobLogs
+from tao_sdk.platforms.lepton.records import Records
+from tao_sdk.platforms.lepton.replicas import issue_of, node_of, rank_of, stuck_on
+from tao_sdk.platforms.lepton.status import has_just_ended
 from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.result_record import ResultRecord, first_failure
 from tao_sdk.secrets import Secret
@@ -36,13 +36,11 @@ class EvidenceCollector:
         self,
         api: LeptonClient,
         records: Records,
-        logs: LogReader,
-        get: Callable[[str], Mapping[str, Any] | None],
+        logs: JobLogs,
     ) -> None:
         self._api = api
         self._records = records
         self._logs = logs
-        self._get_job = get
         self._deadline = 0.0
         self._known: dict[str, list[Secret]] = {}
         """The values of the environment of jobs that this process submitted."""
@@ -58,7 +56,7 @@ class EvidenceCollector:
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing when the server has forgotten it."""
         records = self._records.of_failed(job, 0.0)
-        if first_failure(records) is None and has_just_ended(self._get_job(job.native["id"])):
+        if first_failure(records) is None and has_just_ended(self._api.job(job.native["id"])):
             records = self._records.of_failed(job, self._deadline)
         replicas = self._logs.replicas(job)
         analysis = self._get(job, "failure-analysis")
@@ -103,15 +101,15 @@ class EvidenceCollector:
         nodes = int(job.native["nodes"])
         first = first_failure(records)
         rank = first.rank if first else 0
-        worker = Worker("", 0)
+        worker = ""
         if nodes > 1:
-            named = {rank_in(one, job.native["id"], n): one for n, one in enumerate(replicas)}
+            named = {rank_of(one, job.native["id"], n): one for n, one in enumerate(replicas)}
             if rank not in named:
                 return ""
-            worker = Worker(naming.id_of(named[rank]), rank)
+            worker = naming.id_of(named[rank])
         prefix = rank_prefix(rank, nodes)
         lines = self._logs.last_lines(job, worker, _LINES)
-        return "\n".join(prefix + line.text for line in lines)
+        return "\n".join(prefix + line for line in lines)
 
     def _get(self, job: JobRef, what: str) -> Any:
         """None where it is not there, or nobody lets us look."""
@@ -165,7 +163,7 @@ def ranks_of(
     nodes: int,
 ) -> list[ReplicaEvidence]:
     """Every rank: by its record, by what its worker says, or as one that was stopped."""
-    workers = {rank_in(one, job.native["id"], n): one for n, one in enumerate(replicas)}
+    workers = {rank_of(one, job.native["id"], n): one for n, one in enumerate(replicas)}
     ended = {record.rank: record for record in records}
     first = first_failure(records)
     blamed = first.rank if first else 0

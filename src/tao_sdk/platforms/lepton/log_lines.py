@@ -1,105 +1,88 @@
-"""Lines of a log as the server keeps them: a time in nanoseconds and a text. Pure.
+"""Lines of a worker's log and positions in it. Pure.
 
-A place in a log is the time of the newest line that was read, and how many lines of exactly that
-time were. Lines that were read as they were written have no time: a place then says how many of
-them came after that one. The last line of all is the record of how the command ended; it is not
-shown, nor is the empty line that keeps it from what was printed last.
+Lepton keeps lines with a time in nanoseconds; lines of a stream come without one. So a position is
+the time of the newest kept line that was read, how many lines of exactly that time were read, and
+how many lines of a stream came after it. The last line of a log is the record of how the command
+ended. It is hidden, and so is the empty line that separates it from the command's own output.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.platforms.backend import LogLine
 from tao_sdk.result_record import told_record
 
-NOWHERE = "-"
-_PLACE = re.compile(r"(\d+)\.(\d+)(!?)(?:~(\d+))?(?:\+(\d+))?")
+_START = "-"
+_POSITION = re.compile(r"(\d+)\.(\d+)(!?)(?:~(\d+))?(?:\+(\d+))?")
 
 
-class Place(NamedTuple):
+class Line(NamedTuple):
+    """One line; `time` is 0 if it came by a stream."""
+
+    time: int
+    text: str
+
+
+class Position(NamedTuple):
     """How far the log of one worker was read."""
 
     time: int = 0
     same: int = 0
-    done: bool = False
-    """The record was read: nothing comes after it."""
+    """Lines of exactly that time."""
     lines: int = 0
-    """How many lines there are before; -1 where nobody counted."""
+    """Lines before this position; -1 if they were not counted."""
     extra: int = 0
-    """How many of these came after the one of that time."""
+    """How many of them came by a stream, after the line of that time."""
+    done: bool = False
+    """Whether the record was read: nothing follows it."""
 
     def __str__(self) -> str:
         if not self.time and not self.extra:
-            return NOWHERE
+            return _START
         done = "!" if self.done else ""
         lines = f"~{self.lines}" if self.lines >= 0 else ""
         extra = f"+{self.extra}" if self.extra else ""
         return f"{self.time}.{self.same}{done}{lines}{extra}"
 
-    def after(self, time: int, *, done: bool = False) -> Place:
-        """Behind one more line of the kept log."""
-        same = self.same + 1 if time == self.time else 1
-        # One that was read as it was written is not counted again.
-        extra = max(0, self.extra - 1)
-        lines = self.lines + 1 if self.lines >= 0 and not self.extra else self.lines
-        return Place(time, same, self.done or done, lines, extra)
-
-    def after_live(self, *, done: bool = False) -> Place:
-        """Behind one more line that was read as it was written."""
-        return self._replace(lines=self.lines + 1, extra=self.extra + 1, done=self.done or done)
-
-
-START = Place()
-UNCOUNTED = Place(lines=-1)
-
-
-class Line(NamedTuple):
-    """One line of a log."""
-
-    time: int
-    text: str
-
-
-class Shown(NamedTuple):
-    """A line that may be shown, and the place behind it and what is hidden after it."""
-
-    time: int
-    text: str
-    place: Place
-
-
-def parse_cursor(cursor: str) -> dict[int, Place]:
-    """The places in the logs of several workers, by rank."""
-    places: dict[int, Place] = {}
-    for told in cursor.split(",") if cursor not in ("", NOWHERE) else ():
-        rank, _, text = told.rpartition("=")
-        match = _PLACE.fullmatch(text)
-        if not (rank or "0").isdecimal() or (match is None and text != NOWHERE):
+    @classmethod
+    def parse(cls, cursor: str) -> Position:
+        if cursor in ("", _START):
+            return cls()
+        match = _POSITION.fullmatch(cursor)
+        if match is None:
             raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-        places[int(rank or 0)] = _parse_place(match) if match else START
-    return places
+        lines = int(match[4]) if match[4] else -1
+        return cls(int(match[1]), int(match[2]), lines, int(match[5] or 0), bool(match[3]))
+
+    def after(self, line: Line, *, is_record: bool = False) -> Position:
+        """Behind one more line."""
+        done = self.done or is_record
+        more = self.lines + 1 if self.lines >= 0 else self.lines
+        if not line.time:
+            return self._replace(lines=more, extra=self.extra + 1, done=done)
+        same = self.same + 1 if line.time == self.time else 1
+        if self.extra:  # it was read and counted when it came by the stream
+            return Position(line.time, same, self.lines, self.extra - 1, done)
+        return Position(line.time, same, more, 0, done)
+
+    def unread(self, lines: Sequence[Line]) -> list[Line]:
+        """Those of the kept lines since this time that were not read as kept lines."""
+        new = [line for line in lines if line.time >= self.time]
+        read = min(self.same, sum(line.time == self.time for line in new))
+        return new[read:]
 
 
-def _parse_place(match: re.Match[str]) -> Place:
-    lines = int(match[4]) if match[4] else -1
-    return Place(int(match[1]), int(match[2]), bool(match[3]), lines, int(match[5] or 0))
-
-
-def print_cursor(places: Mapping[int, Place]) -> str:
-    if not places:
-        return NOWHERE
-    if list(places) == [0]:
-        return str(places[0])
-    return ",".join(f"{rank}={place}" for rank, place in places.items())
+UNCOUNTED = Position(lines=-1)
 
 
 def parse_answer(answer: Any, *, backward: bool) -> list[Line]:
-    """The lines of an answer, oldest first; of one time in the order in which they were written.
+    """The kept lines of an answer, oldest first; those of one time in the order of writing.
 
-    An answer that goes `backward` has them the other way round. `ValueError`: it is none of a log.
+    A `backward` answer has them in the opposite order. Raises `ValueError` for any other answer.
     """
     found = []
     try:
@@ -111,62 +94,22 @@ def parse_answer(answer: Any, *, backward: bool) -> list[Line]:
     return sorted(found, key=lambda line: line.time)
 
 
-def beyond(lines: Sequence[Line], place: Place) -> list[Line]:
-    """Those of the lines since a place that were not read."""
-    left = place.same
-    new = []
-    for line in lines:
-        if line.time < place.time:
-            continue
-        if line.time == place.time and left:
-            left -= 1
-            continue
-        new.append(line)
-    return new
+def settled(lines: Sequence[Line]) -> Sequence[Line]:
+    """The lines without an empty one at the end: the record may follow it, and hides it."""
+    return lines[:-1] if lines and not lines[-1].text else lines
 
 
-class Read(NamedTuple):
-    """What of some lines is shown, and how far reading them has come."""
-
-    shown: list[Shown]
-    end: Place
-
-
-def read_kept(lines: Sequence[Line], place: Place, job_id: str, *, all_of_it: bool) -> Read:
-    """Lines of the kept log, from a place on.
-
-    An empty line at the end is left for later, unless it is `all_of_it`: a record may follow.
-    """
-    if lines and not lines[-1].text and not all_of_it:
-        lines = lines[:-1]
+def read_lines(
+    lines: Sequence[Line], position: Position, job_id: str
+) -> tuple[list[LogLine], Position]:
+    """The visible ones of the lines behind a position, and the position behind them all."""
+    records = [told_record(line.text, job_id) is not None for line in lines]
     shown = []
-    for line, hidden, done in _told([line.text for line in lines], job_id):
-        place = place.after(lines[line].time, done=done)
-        if not hidden:
-            shown.append(Shown(lines[line].time, lines[line].text, place))
-    return _behind(shown, place)
-
-
-def read_live(texts: Sequence[str], place: Place, job_id: str) -> Read:
-    """Lines that were read as they were written, from a place on."""
-    shown = []
-    for line, hidden, done in _told(texts, job_id):
-        place = place.after_live(done=done)
-        if not hidden:
-            shown.append(Shown(0, texts[line], place))
-    return _behind(shown, place)
-
-
-def _told(texts: Sequence[str], job_id: str) -> Iterator[tuple[int, bool, bool]]:
-    """Of each line: its number, whether it is hidden, and whether it is a record."""
-    records = [told_record(text, job_id) is not None for text in texts]
-    for number, text in enumerate(texts):
-        before_record = not text and records[number + 1 : number + 2] == [True]
-        yield number, records[number] or before_record, records[number]
-
-
-def _behind(shown: list[Shown], place: Place) -> Read:
-    """Whoever has seen the last line shown has come behind what is hidden after it."""
-    if shown:
-        shown[-1] = shown[-1]._replace(place=place)
-    return Read(shown, place)
+    for number, line in enumerate(lines):
+        position = position.after(line, is_record=records[number])
+        separates = not line.text and records[number + 1 : number + 2] == [True]
+        if not (records[number] or separates):
+            shown.append(LogLine(line.text, str(position)))
+    if shown:  # the reader of the last one is also behind what is hidden after it
+        shown[-1] = shown[-1]._replace(cursor=str(position))
+    return shown, position

@@ -1,273 +1,388 @@
-"""The log of a job: those of its workers one after the other, gone on with by cursor."""
+"""Logs of jobs: one source for each worker, read from what Lepton keeps and followed by a stream.
+
+Kept logs come in pages and may be some seconds behind. A stream starts with the worker's first
+line; lines that were read are skipped by their number, and the last of them must be the one that
+was read, or the stream is not used. A cursor leads from one to the other.
+"""
 
 from __future__ import annotations
 
+import codecs
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.backend import JobRef, LogChunk, LogLine
-from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.client import LeptonClient
-from tao_sdk.platforms.lepton.history import History, rank_in
-from tao_sdk.platforms.lepton.live import LiveTail
 from tao_sdk.platforms.lepton.log_lines import (
-    START,
     UNCOUNTED,
-    Place,
-    Read,
-    Shown,
-    parse_cursor,
-    print_cursor,
-    read_kept,
-    read_live,
+    Line,
+    Position,
+    parse_answer,
+    read_lines,
+    settled,
 )
-from tao_sdk.platforms.lepton.records import has_just_ended
-from tao_sdk.platforms.lepton.submit import EVERYWHERE
-from tao_sdk.platforms.rest import RefusedError
+from tao_sdk.platforms.lepton.replicas import rank_of
+from tao_sdk.platforms.lepton.status import has_just_ended
+from tao_sdk.platforms.rest import RefusedError, Stream
+from tao_sdk.result_record import RECORD_WORD, ResultRecord, told_record
 
-# For what was printed last, of a job that has just ended.
-_PATIENCE_SECONDS = 5.0
-_PAUSE_SECONDS = 0.25
-# A stream begins at the first line: a log that is longer is asked for by time.
-_MOST_SKIPPED = 20_000
-_MOST_STREAMS = 8
-_SILENT_SECONDS = 300.0
-# A stream that could not be had is not asked for again at once.
-_AGAIN_SECONDS = 10.0
-
-
-class Worker(NamedTuple):
-    """A worker of a job as its log knows it; "" for the only one."""
-
-    id: str
-    rank: int
+PAGE_LINES = 5000
+_NS = 1_000_000_000
+# Tolerated difference between the server's clock and that of the machine that planned the job.
+_SKEW_SECONDS = 600
+# How long to wait for the last lines of a job that has just ended.
+_LAST_LINES_SECONDS = 5.0
+_LAST_LINES_PAUSE = 0.25
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+# Longer logs are followed by polling, because a stream starts with the first line.
+_MAX_SKIPPED_LINES = 50_000
+_STREAM_SILENCE_SECONDS = 300.0
+_STREAM_RETRY_SECONDS = 10.0
 
 
-class _Ahead(NamedTuple):
-    """What was fetched and not handed out yet."""
+class _Page(NamedTuple):
+    """Some kept lines, and the position at which they begin."""
 
-    lines: list[LogLine]
+    position: Position
+    before: str | None
+    """The line right before; None at the start, or if it is not known."""
+    lines: list[Line]
     more: bool
-    end: str
 
 
-class LogReader:
-    """Reads logs of jobs of one workspace."""
+class JobLogs:
+    """Logs of the jobs of one workspace."""
 
-    def __init__(
-        self,
-        api: LeptonClient,
-        history: History,
-        get: Callable[[str], Mapping[str, Any] | None],
-    ) -> None:
-        self._api = api
-        self._history = history
-        self._get = get
-        self._ahead: dict[tuple[str, str], _Ahead] = {}
-        self._live: dict[tuple[str, str], dict[int, LiveTail]] = {}
-        """Both by job and cursor: whoever reads on from there finds them."""
-        self._last: dict[tuple[str, int], tuple[Place, str]] = {}
-        """The last line that was read of each worker, and the place behind it."""
-        self._tried: dict[str, float] = {}
+    def __init__(self, client: LeptonClient) -> None:
+        self.client = client
 
-    def read(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
-        ahead = self._ahead.pop((job.job_id, cursor), None) if cursor else None
-        if ahead is None and (live := self._live.pop((job.job_id, cursor), None)):
-            if not flush:
-                chunk = self._read_live(job, cursor, live, limit)
-                if chunk is not None:
-                    return chunk
-            _close(live)
-        if ahead is None:
-            ahead = self._fetch(job, cursor, tail, flush)
-            if not (ahead.lines or ahead.more or flush):
-                self._follow_live(job, ahead.end)
-        lines, more, end = ahead
-        size = 0
-        for number, line in enumerate(lines):
-            size += len(line.text) + 1
-            if size >= limit and number + 1 < len(lines):
-                rest = _Ahead(lines[number + 1 :], more, end)
-                self._ahead[job.job_id, line.cursor] = rest
-                return LogChunk(tuple(lines[: number + 1]), more=True, cursor=line.cursor)
-        return LogChunk(tuple(lines), more, end)
-
-    def release(self, job_id: str, cursor: str) -> None:
-        """Nobody reads on from there."""
-        self._ahead.pop((job_id, cursor), None)
-        _close(self._live.pop((job_id, cursor), {}))
-
-    def close(self) -> None:
-        """Let go of everything that is open."""
-        while self._live:
-            _close(self._live.popitem()[1])
-
-    # ------------------------------------------------------------------ as it is written
-
-    def _follow_live(self, job: JobRef, cursor: str) -> None:
-        """Open streams for whoever reads on: there is nothing more in the kept log."""
-        now, places = time.monotonic(), parse_cursor(cursor)
-        read = [place.lines for place in places.values() if not place.done]
-        # Without a line that both have, nobody knows whether they are the same log.
-        if not read or not all(0 < lines <= _MOST_SKIPPED for lines in read):
-            return
-        if now - self._tried.get(job.job_id, -_AGAIN_SECONDS) < _AGAIN_SECONDS:
-            return
-        self._tried[job.job_id] = now
-        running = {
-            rank_in(one, job.native["id"], position): naming.id_of(one)
-            for position, one in enumerate(self.replicas(job))
-        }
-        if not len(running) == int(job.native["nodes"]) == len(places) <= _MOST_STREAMS:
-            return
-        openers: dict[int, Callable[[], LiveTail]] = {}
-        for rank, worker in running.items():
-            place = places.get(rank, UNCOUNTED)
-            known, text = self._last.get((job.job_id, rank), (START, ""))
-            if place.done:
-                continue
-            if known.lines != place.lines:
-                return  # which line was the last is not known in this process
-            path = naming.below(naming.JOBS, job.native["id"], "replicas", worker, "log")
-            stream = partial(self._api.stream, path, silence=_SILENT_SECONDS)
-            openers[rank] = partial(LiveTail, stream, place.lines, text)
-        live = {rank: opened() for rank, opened in openers.items()}
-        if live:
-            self._live[job.job_id, cursor] = live
-
-    def _read_live(
-        self, job: JobRef, cursor: str, live: dict[int, LiveTail], limit: int
-    ) -> LogChunk | None:
-        """What has come since; None when the kept log has to be asked instead."""
-        places = dict.fromkeys(sorted(live), START) | parse_cursor(cursor)
-        found: list[LogLine] = []
-        for rank, tail in live.items():
-            lines = tail.take(limit)
-            if not lines:
-                continue
-            read = read_live(lines, places[rank], job.job_id)
-            prefix = self._prefix(job, rank)
-            for shown in read.shown:
-                places[rank] = shown.place
-                found.append(LogLine(prefix + shown.text, print_cursor(places)))
-            places[rank] = read.end
-            self._last[job.job_id, rank] = read.end, lines[-1]
-        if not found and any(tail.over for tail in live.values()):
-            return None
-        end = print_cursor(places)
-        self._live[job.job_id, end] = live
-        return LogChunk(tuple(found), more=False, cursor=end)
-
-    # ------------------------------------------------------------------ from what is kept
-
-    def workers(self, job: JobRef) -> list[Worker]:
-        """Whose logs there are, by rank."""
-        if int(job.native["nodes"]) == 1:
-            return [Worker("", 0)]
-        return sorted(
-            (
-                Worker(naming.id_of(one), rank_in(one, job.native["id"], position))
-                for position, one in enumerate(self.replicas(job))
-            ),
-            key=lambda worker: worker.rank,
-        )
+    def source(self, job: JobRef, rank: int) -> WorkerLog:
+        return WorkerLog(self, job, rank)
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
-        """The workers of a job as the server tells of them; [] when it has forgotten them."""
+        """The workers of a job; [] if the server has forgotten them."""
         path = naming.below(naming.JOBS, job.native["id"], "replicas")
         try:
-            return self._api.get_list(path, job_query_mode=EVERYWHERE)
+            return self.client.get_list(path, job_query_mode=naming.EVERYWHERE)
         except RefusedError as error:
             if not error.missing:
                 raise
             return []
 
-    def last_lines(self, job: JobRef, worker: Worker, count: int) -> list[Shown]:
-        """The last lines of one worker, oldest first."""
-        lines = self._history.last(job, worker.id, count)
-        return read_kept(lines, UNCOUNTED, job.job_id, all_of_it=True).shown[-count:]
-
-    def _fetch(self, job: JobRef, cursor: str, tail: int | None, flush: bool) -> _Ahead:
-        workers = self.workers(job)
-        if tail is not None and not cursor:
-            return self._fetch_tail(job, workers, tail)
-        places = {worker.rank: START for worker in workers} | parse_cursor(cursor)
-        found: list[LogLine] = []
-        for worker in workers:
-            read, more = self._page(job, worker, places[worker.rank], flush)
-            found += self._told(job, worker, read.shown, places)
-            places[worker.rank] = read.end
-            if more:
-                return _Ahead(found, True, print_cursor(places))
-        return _Ahead(found, False, print_cursor(places))
-
-    def _page(self, job: JobRef, worker: Worker, place: Place, flush: bool) -> tuple[Read, bool]:
-        """One page of a worker's log, and whether there are more."""
-        deadline = 0.0
-        while True:
-            page = self._history.page(job, worker.id, place)
-            whole = flush and not page.more
-            read = read_kept(page.lines, page.place, job.job_id, all_of_it=whole)
-            if not whole or read.end.done:
-                break
-            # All lines are wanted; if the job has just ended, the last may be on their way.
-            if not deadline:
-                fresh = has_just_ended(self._get(job.native["id"]))
-                patience = _PATIENCE_SECONDS if fresh else 0.0
-                deadline = time.monotonic() + patience
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(_PAUSE_SECONDS)
-        if page.lines and not page.place.extra:
-            count = read.end.lines - page.place.lines
-            if read.end.lines >= 0 and count:
-                self._last[job.job_id, worker.rank] = read.end, page.lines[count - 1].text
-        return read, page.more
-
-    def _told(
-        self, job: JobRef, worker: Worker, shown: Sequence[Shown], places: dict[int, Place]
-    ) -> list[LogLine]:
-        prefix = self._prefix(job, worker.rank)
-        told = []
-        for line in shown:
-            places[worker.rank] = line.place
-            told.append(LogLine(prefix + line.text, print_cursor(places)))
-        return told
-
-    def _prefix(self, job: JobRef, rank: int) -> str:
-        return rank_prefix(rank, int(job.native["nodes"]))
-
-    def _fetch_tail(self, job: JobRef, workers: Sequence[Worker], tail: int) -> _Ahead:
-        """The last lines of all workers together; the cursor is behind everything there was."""
-        ends: dict[int, Place] = {}
-        shown: dict[int, list[Shown]] = {}
-        for worker in workers:
-            lines = self._history.last(job, worker.id, tail)
-            read = read_kept(lines, UNCOUNTED, job.job_id, all_of_it=True)
-            shown[worker.rank], ends[worker.rank] = read
-        newest = sorted(
-            ((line.time, rank) for rank, lines in shown.items() for line in lines), reverse=True
-        )[:tail]
-        share = {worker.rank: sum(rank == worker.rank for _, rank in newest) for worker in workers}
-        # Of a worker whose turn has not come, the place is before what is shown of it.
-        places = {
-            rank: lines[-share[rank] - 1].place if len(lines) > share[rank] else START
-            for rank, lines in shown.items()
+    def worker(self, job: JobRef, rank: int) -> str:
+        """The id of the worker of that rank; "" if it is not known."""
+        found = {
+            rank_of(replica, job.native["id"], position): naming.id_of(replica)
+            for position, replica in enumerate(self.replicas(job))
         }
-        places |= {rank: ends[rank] for rank, count in share.items() if not count}
-        told: list[LogLine] = []
-        for worker in workers:
-            count = share[worker.rank]
-            told += self._told(job, worker, shown[worker.rank][-count:] if count else [], places)
-            places[worker.rank] = ends[worker.rank]
-        return _Ahead(told, False, print_cursor(ends))
+        return found.get(rank, "")
+
+    def page(self, job: JobRef, worker: str, position: Position) -> _Page:
+        """The kept lines behind a position."""
+        start = position.time or _begin(job)
+        before = None
+        while True:
+            lines = self._ask(job, worker, start, _end(), "forward", PAGE_LINES)
+            full = len(lines) >= PAGE_LINES
+            new = position.unread(lines)
+            if position.time and len(new) < len(lines):
+                before = lines[len(lines) - len(new) - 1].text
+            if position.extra and len(new) < position.extra and not full:
+                # The kept log is behind what came by the stream.
+                return _Page(position, None, [], more=False)
+            for line in new[: position.extra]:
+                position, before, new = position.after(line), line.text, new[1:]
+            if new or not full:
+                return _Page(position, before, new, full)
+            # If more lines have one time than fit into a page, the rest of them is lost.
+            start = max(position.time, lines[-1].time + (position.time == lines[0].time))
+
+    def tail(self, job: JobRef, worker: str, count: int) -> tuple[Position, list[Line]]:
+        """The last lines, at least `count` if there are so many, and the position before them.
+
+        Lines of the earliest time are left out if others may precede them, so that lines of one
+        time are always counted from the first.
+        """
+        begin, end = _begin(job), _end()
+        found: list[Line] = []
+        while True:
+            wanted = min(PAGE_LINES, count - len(found) + 200)
+            lines = self._ask(job, worker, begin, end, "backward", wanted)
+            if len(lines) < wanted:
+                return Position(), lines + found
+            if lines[0].time != lines[-1].time:
+                lines = [line for line in lines if line.time != lines[0].time]
+            found = lines + found
+            if len(found) > count:
+                return UNCOUNTED._replace(time=found[0].time), found
+            end = lines[0].time  # the end of a range is not part of it
+
+    def last_lines(self, job: JobRef, worker: str, count: int) -> list[str]:
+        """The last visible lines, oldest first."""
+        before, lines = self.tail(job, worker, count)
+        shown, _ = read_lines(lines, before, job.job_id)
+        return [line.text for line in shown[-count:]]
+
+    def whole(self, job: JobRef) -> Iterator[str]:
+        """All lines of all workers."""
+        position, more = Position(), True
+        while more:
+            _, _, lines, more = self.page(job, "", position)
+            for line in lines:
+                position = position.after(line)
+                yield line.text
+
+    def records(self, job: JobRef) -> list[ResultRecord]:
+        """How each rank ended in its last attempt, by rank."""
+        lines = self._ask(job, "", _begin(job), _end(), "backward", PAGE_LINES, q=RECORD_WORD)
+        found: dict[int, ResultRecord] = {}
+        for line in lines:
+            record = told_record(line.text, job.job_id)
+            if record is not None:
+                found[record.rank] = record
+        return [found[rank] for rank in sorted(found)]
+
+    def _ask(
+        self,
+        job: JobRef,
+        worker: str,
+        start: int,
+        end: int,
+        direction: str,
+        limit: int,
+        **query: str,
+    ) -> list[Line]:
+        asked: dict[str, str | int] = {
+            "job": str(job.native["id"]),
+            "start": start,
+            "end": max(end, start + 1),
+            "direction": direction,
+            "limit": limit,
+            "timestamps": "true",
+            "job_query_mode": naming.EVERYWHERE,
+            **query,
+        }
+        if worker:
+            asked["replica"] = worker
+        answer = self.client.get(naming.LOGS, **asked)
+        try:
+            return parse_answer(answer, backward=direction == "backward")
+        except ValueError as error:
+            raise self.client.unreachable(f"GET {naming.LOGS}: {error}") from error
 
 
-def _close(live: Mapping[int, LiveTail]) -> None:
-    for tail in live.values():
-        tail.close()
+class WorkerLog:
+    """The log of one worker, as a source of its job's log."""
+
+    ends_with_job = True
+
+    def __init__(self, logs: JobLogs, job: JobRef, rank: int) -> None:
+        self._logs = logs
+        self._job = job
+        self.rank = rank
+
+    def open(self, position: str, *, tail: int | None, follow: bool) -> WorkerLogReader:
+        return WorkerLogReader(self._logs, self._job, self.rank, position, tail=tail, follow=follow)
+
+
+class WorkerLogReader(Iterator[LogChunk]):
+    """One read of a worker's log. Any thread may close it."""
+
+    def __init__(
+        self,
+        logs: JobLogs,
+        job: JobRef,
+        rank: int,
+        position: str,
+        *,
+        tail: int | None,
+        follow: bool,
+    ) -> None:
+        self._logs = logs
+        self._job = job
+        self._rank = rank
+        self._worker = ""
+        self._position = Position.parse(position)
+        self._tail = None if position else tail
+        self._follow = follow
+        self._last: str | None = None
+        """The line right before the position, if it is known."""
+        self._at_end = not job.native["id"]  # it was never submitted
+        self._live: _LiveLines | None = None
+        self._next_stream = 0.0
+        self._pause = 0.0
+        self._closed = threading.Event()
+        self._reading = threading.Lock()
+
+    def __next__(self) -> LogChunk:
+        with self._reading:
+            try:
+                with self._logs.client.reaching():
+                    chunk = self._next_chunk()
+            except BackendUnreachableError:
+                self._close_stream()
+                if not self._closed.is_set():
+                    raise
+                chunk = None
+            if chunk is None or self._closed.is_set():
+                self._close_stream()
+                raise StopIteration
+            return chunk
+
+    def close(self) -> None:
+        self._closed.set()
+        live = self._live
+        if live is not None:
+            live.stream.hang_up()
+        if self._reading.acquire(blocking=False):  # otherwise the reading thread closes it
+            try:
+                self._close_stream()
+            finally:
+                self._reading.release()
+
+    def _next_chunk(self) -> LogChunk | None:
+        if self._tail is not None:
+            return self._start_of_tail(self._tail)
+        while not (self._at_end or self._closed.wait(self._pause)):
+            lines = self._read_kept() if self._live is None else self._read_live(self._live)
+            if lines:
+                return LogChunk(tuple(lines), more=True, cursor=str(self._position))
+        return None
+
+    def _start_of_tail(self, tail: int) -> LogChunk:
+        self._tail = None
+        if not self._at_end and self._find_worker():
+            before, lines = self._logs.tail(self._job, self._worker, tail)
+            shown, _ = read_lines(lines, before, self._job.job_id)
+            self._position = before
+            if len(shown) > tail:
+                self._position = Position.parse(shown[len(shown) - tail - 1].cursor)
+        position = str(self._position)
+        return LogChunk((), more=True, cursor=position, start=position)
+
+    def _read_kept(self) -> list[LogLine]:
+        page = self._page()
+        lines = page.lines if page.more or not self._follow else settled(page.lines)
+        shown, self._position = read_lines(lines, page.position, self._job.job_id)
+        self._last = lines[-1].text if lines else page.before
+        if not page.more:
+            self._at_end = not self._follow or self._position.done
+            if not (shown or self._at_end or self._open_stream()):
+                longer = max(_SHORTEST_PAUSE, self._pause * 1.5)
+                self._pause = min(longer, _LONGEST_PAUSE)
+        if shown:
+            self._pause = 0.0
+        return shown
+
+    def _find_worker(self) -> bool:
+        """Whether it is known whose kept log to ask for; of a single worker, that of the job."""
+        if not self._worker and int(self._job.native["nodes"]) > 1:
+            self._worker = self._logs.worker(self._job, self._rank)
+            return bool(self._worker)
+        return True
+
+    def _page(self) -> _Page:
+        """One page. The last one is repeated while lines of a job that has just ended are due."""
+        if not self._find_worker():
+            return _Page(self._position, None, [], more=False)
+        page = self._logs.page(self._job, self._worker, self._position)
+        if self._follow:
+            return page
+        deadline = None
+        while not page.more:
+            _, end = read_lines(page.lines, page.position, self._job.job_id)
+            if end.done or (deadline is not None and time.monotonic() >= deadline):
+                break
+            if deadline is None:
+                if not has_just_ended(self._logs.client.job(self._job.native["id"])):
+                    break
+                deadline = time.monotonic() + _LAST_LINES_SECONDS
+            if self._closed.wait(_LAST_LINES_PAUSE):
+                break
+            page = self._logs.page(self._job, self._worker, self._position)
+        return page
+
+    def _read_live(self, live: _LiveLines) -> list[LogLine]:
+        lines = live.next_lines()
+        if lines is None:
+            self._close_stream()
+            if live.is_another_log:
+                self._next_stream = float("inf")
+            else:
+                self._at_end = True
+            return []
+        shown, self._position = read_lines(lines, self._position, self._job.job_id)
+        return shown
+
+    def _open_stream(self) -> bool:
+        """Follow by a stream, if it can be had."""
+        position, now = self._position, time.monotonic()
+        # Without a line that was read, it is not known whether the stream is the same log.
+        if self._last is None or not 0 < position.lines <= _MAX_SKIPPED_LINES:
+            return False
+        if now < self._next_stream:
+            return False
+        self._next_stream = now + _STREAM_RETRY_SECONDS
+        worker = self._logs.worker(self._job, self._rank)
+        if not worker:
+            return False
+        path = naming.below(naming.JOBS, self._job.native["id"], "replicas", worker, "log")
+        try:
+            stream = self._logs.client.stream(path, silence=_STREAM_SILENCE_SECONDS)
+        except RefusedError:
+            return False
+        self._live = _LiveLines(stream, position.lines, self._last)
+        self._pause = 0.0
+        if self._closed.is_set():  # meanwhile, by another thread
+            stream.hang_up()
+        return True
+
+    def _close_stream(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stream.close()
+
+
+class _LiveLines:
+    """Whole lines of a worker's stream, behind those that were read."""
+
+    def __init__(self, stream: Stream, skip: int, last: str) -> None:
+        self.stream = stream
+        self.is_another_log = False
+        self._skip = skip
+        self._last = last
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._unfinished = ""
+        self._held: list[Line] = []
+
+    def next_lines(self) -> list[Line] | None:
+        """What has come, perhaps nothing new; None at the end, or if this is another log.
+
+        An unfinished line, or an empty one, at the end is left to the kept log.
+        """
+        piece = next(self.stream, None)
+        if piece is None:
+            return None
+        *whole, self._unfinished = (self._unfinished + self._decode(piece)).split("\n")
+        if 0 < self._skip <= len(whole):
+            self.is_another_log = whole[self._skip - 1] != self._last
+        new = whole[self._skip :]
+        self._skip = max(0, self._skip - len(whole))
+        if self.is_another_log:
+            return None
+        lines = [*self._held, *(Line(0, text) for text in new)]
+        ready = settled(lines)
+        self._held = list(lines[len(ready) :])
+        return list(ready)
+
+
+def _begin(job: JobRef) -> int:
+    return max(1, (int(job.native["made_at"]) - _SKEW_SECONDS) * _NS)
+
+
+def _end() -> int:
+    return int((time.time() + _SKEW_SECONDS) * _NS)

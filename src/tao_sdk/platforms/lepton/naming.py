@@ -30,6 +30,8 @@ PULL_SECRETS = "/imagepullsecrets"
 GROUPS = "/dedicated-node-groups"
 SHAPES = "/shapes"
 LOGS = "/logs"
+EVERYWHERE = "alive_and_archive"
+"""A list of jobs, and what is asked about one, with those that are archived."""
 
 FENCED = "fenced"
 """Marks a job whose secrets were taken away, so that it cannot start any more."""

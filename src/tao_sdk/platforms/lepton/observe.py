@@ -7,18 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tao_sdk.errors import BackendUnreachableError, CredentialError, TaoError
+from tao_sdk.errors import CredentialError, TaoError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.cleanup import Cleanup
 from tao_sdk.platforms.lepton.client import LeptonClient
-from tao_sdk.platforms.lepton.records import Records, has_just_ended
-from tao_sdk.platforms.lepton.status import has_ended, interpret, is_stopped
-from tao_sdk.platforms.lepton.submit import EVERYWHERE
+from tao_sdk.platforms.lepton.records import Records
+from tao_sdk.platforms.lepton.status import has_ended, has_just_ended, interpret, is_stopped
 from tao_sdk.platforms.lepton.workspace import Workspace
-from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.result_record import first_failure
 
 _log = logging.getLogger("tao_sdk.lepton")
@@ -105,20 +103,8 @@ class Observer:
             return {**found, **self._by_id(missing)}
         return {**found, **self._listed(wanted, "archive_only")}
 
-    def get(self, server_id: str) -> Job | None:
-        """One job, also one that is archived."""
-        try:
-            found = self._api.get(naming.below(naming.JOBS, server_id), job_query_mode=EVERYWHERE)
-        except RefusedError as error:
-            if not error.missing:
-                raise
-            return None
-        if not isinstance(found, dict) or not naming.id_of(found):
-            raise BackendUnreachableError(f"Lepton, {self._api.access}: the answer is not a job")
-        return found
-
     def _by_id(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
-        seen = {job.job_id: self.get(job.native["id"]) for job in jobs}
+        seen = {job.job_id: self._api.job(job.native["id"]) for job in jobs}
         return {job_id: job for job_id, job in seen.items() if job is not None}
 
     def _listed(self, wanted: Mapping[str, str], mode: str) -> dict[str, Job]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tao_sdk.platforms.lepton.history import rank_in
 from tao_sdk.platforms.lepton.naming import id_of, part
 from tao_sdk.platforms.lepton.status import moment
 
@@ -32,7 +31,7 @@ def replica_of(replica: Replica, server_id: str, position: int) -> dict[str, Any
     return {
         "name": id_of(replica),
         "id": id_of(replica),
-        "rank": rank_in(replica, server_id, position),
+        "rank": rank_of(replica, server_id, position),
         "started_at": moment(status.get("started_at") or status.get("start_time")),
         "finished_at": moment(status.get("finished_at") or status.get("end_time")),
         "status": {
@@ -45,6 +44,17 @@ def replica_of(replica: Replica, server_id: str, position: int) -> dict[str, Any
             "exit_code": status.get("exit_code"),
         },
     }
+
+
+def rank_of(replica: Replica, server_id: str, position: int) -> int:
+    """The rank of a worker: in its name, `<job>-<rank>[-<word>]`, or by its place in the list."""
+    status = part(replica, "status")
+    index = status.get("worker_index", status.get("index"))
+    if isinstance(index, int):
+        return index
+    rest = id_of(replica).removeprefix(f"{server_id}-")
+    rank = rest.partition("-")[0]
+    return int(rank) if rank.isdecimal() else position
 
 
 def node_of(replica: Replica) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ _WAITING = ("Queueing", "Starting", "Awaiting", "")
 _REMOVED = ("Stopped", "Deleted", "Archived")
 _STOPPING = ("Stopping", "Deleting", "Terminating")
 _ENDED = ("Completed", "Failed", *_REMOVED)
+_LOG_LAG_SECONDS = 60.0
 _SECONDS_BEFORE = 10_000_000_000  # times above this are no seconds
 
 
@@ -84,9 +86,11 @@ def ended_at(job: Job) -> str:
     return moment(_status(job).get("completion_time"))
 
 
-def made_at_ns(job: Job) -> int:
-    """When it was made, in nanoseconds; 0 where the server does not say."""
-    return _nanoseconds(_status(job).get("creation_time") or _created(job))
+def has_just_ended(job: Job | None) -> bool:
+    """Whether the last lines of its log may not be kept yet."""
+    if job is None or not has_ended(job):
+        return False
+    return ended_at(job) > moment(time.time() - _LOG_LAG_SECONDS)
 
 
 def moment(value: Any) -> str:

@@ -42,7 +42,6 @@ from tao_sdk.secrets import Secret
 _log = logging.getLogger("tao_sdk.lepton")
 # With these answers the server has done nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422, 429})
-EVERYWHERE = "alive_and_archive"
 _FEW = 5
 _SETTLE_PAUSE_SECONDS = 0.5
 _REGISTRY = "https://nvcr.io"
@@ -176,7 +175,7 @@ class Submitter:
         return found
 
     def _find(self, tokens: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        query = {"job_query_mode": EVERYWHERE}
+        query = {"job_query_mode": naming.EVERYWHERE}
         if len(tokens) <= _FEW:
             asked = [{**query, "q": naming.job_name(job_id)} for job_id in tokens]
         else:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError, TaoError, ValidationError
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.lepton import naming, shapes
 from tao_sdk.platforms.lepton.client import LeptonClient
-from tao_sdk.platforms.lepton.history import History
+from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.status import has_ended, word_of
 from tao_sdk.platforms.lepton.volumes import SCHEME, Place, detected
 from tao_sdk.platforms.lepton.workspace import Workspace
@@ -51,13 +51,11 @@ class VolumeProbe:
         self,
         api: LeptonClient,
         workspace: Workspace,
-        history: History,
-        get: Callable[[str], Mapping[str, Any] | None],
+        logs: JobLogs,
     ) -> None:
         self._api = api
-        self._get = get
         self._workspace = workspace
-        self._history = history
+        self._logs = logs
 
     def window(self, address: str, image: str) -> tuple[Window, str]:
         """For an address `lepton-volume://volume/folder`: what to mount, and the folder in it."""
@@ -98,12 +96,12 @@ class VolumeProbe:
         deadline = time.monotonic() + _SECONDS
         ended = False
         while time.monotonic() < deadline:
-            found = self._get(server_id) or {}  # it may take a while until it is known
+            found = self._api.job(server_id) or {}  # it may take a while until it is known
             if has_ended(found) and not ended:
                 ended = True
                 deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
             if ended:
-                *told, last = "", *(line.text for line in self._history.whole(job))
+                *told, last = "", *self._logs.whole(job)
                 if last == END:
                     return "\n".join(told[1:])
             time.sleep(_PAUSE_SECONDS)
