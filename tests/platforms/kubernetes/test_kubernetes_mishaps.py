@@ -40,10 +40,11 @@ from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, plan, saving
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
-from tao_sdk.platforms.kubernetes.log_lines import START, TimedLines, parse_cursor, print_cursor
-from tao_sdk.platforms.kubernetes.logs import LogReader
+from tao_sdk.platforms.kubernetes.log_lines import START, Position, TimedLines
+from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
 from tao_sdk.platforms.kubernetes.submit import Submitter
+from tao_sdk.platforms.logs import LogStream
 
 _RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 # As a careful administrator gives them: jobs, and the logs of their pods.
@@ -246,29 +247,25 @@ class TestWordsOfTheNode:
         place = START
         for line in TimedLines(place, 1000).feed(log.encode()):
             place = place.after(line.time)
-        again = parse_cursor(print_cursor({"p": place}))["p"]
+        again = Position.parse(str(Position("p", place))).place
         found = TimedLines(again, 1000).feed(f"{log}{second} two\n".encode())
         assert "two" in [line.text for line in found]
         assert "one" not in [line.text for line in found]
 
-    def test_who_follows_hears_them_at_the_end(
+    def test_a_follower_gets_them_at_the_end(
         self, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        running = {"running": {"startedAt": "2026-04-20T09:00:00Z"}}
-        listed = answer({"items": [pod(phase="Running", state=running)]})
+        state = {"terminated": {"startedAt": "2026-04-20T09:00:00Z"}}
+        listed = answer({"items": [pod(phase="Failed", state=state)]})
 
         def node(seen: Request, connection: ssl.SSLSocket) -> None:
-            told = answer(f"{self.COMPLAINT}\n".encode())
-            connection.sendall(told if "/log" in seen.target else listed)
+            found = answer(f"{self.COMPLAINT}\n".encode())
+            connection.sendall(found if "/log" in seen.target else listed)
 
-        reader = LogReader(server.answers(node, monkeypatch), JobFiles(tmp_path / "kept"))
-        asked_for: dict[str, Any] = {"tail": None, "limit": 1000, "labelled": False}
-        cursor, texts = "", []
-        for is_last in (False, False, True):
-            chunk = reader.read("lab", JOB_ID, cursor=cursor, flush=is_last, **asked_for)
-            cursor = chunk.cursor
-            texts += [line.text for line in chunk.lines]
-        assert texts == [self.COMPLAINT]
+        api = server.answers(node, monkeypatch)
+        logs = JobLogs(api, JobFiles(tmp_path / "kept"), ended(JOB_ID))
+        stream = LogStream([RankLog(logs, 0)], has_ended=lambda: True)
+        assert list(stream) == [self.COMPLAINT]
 
     def test_a_long_line_is_cut_behind_its_time(self) -> None:
         time = "2026-04-20T09:00:01.500000000Z"

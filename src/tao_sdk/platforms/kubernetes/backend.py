@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
     JobRef,
-    LogChunk,
     LogSource,
     Observation,
     Plan,
@@ -30,7 +28,6 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
-from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import manifests, naming, plan, volume_probe, volumes
@@ -39,7 +36,7 @@ from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
-from tao_sdk.platforms.kubernetes.logs import LogReader
+from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.observer import GONE, Observer
 from tao_sdk.platforms.kubernetes.pauses import WatchPauses
 from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
@@ -73,8 +70,7 @@ class KubernetesBackend(Backend):
         self._checks = plan.ClusterChecks(self.transport, self.cluster)
         self._submitter = Submitter(self.transport)
         self._observer = Observer(self.transport, self.cluster, self._kept, self._saver)
-        self._logs = LogReader(self.transport, self._kept)
-        self._witness = Witness(self.transport, self._logs)
+        self._witness = Witness(self.transport)
         self._probe = volume_probe.VolumeProbe(self.transport)
         self._records = Records(self._probe, self._nodes_of)
 
@@ -218,29 +214,12 @@ class KubernetesBackend(Backend):
         self._saver.follow(job, pods)
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
-        return [
-            PolledLog(partial(self._read_log, job), release=partial(self._logs.release, job.job_id))
-        ]
-
-    def _read_log(
-        self, job: JobRef, *, cursor: str, tail: int | None, limit: int, flush: bool
-    ) -> LogChunk:
-        with self._asking():
-            return self._logs.read(
-                job.native["namespace"],
-                job.job_id,
-                job.native.get("uid", ""),
-                cursor=cursor,
-                tail=tail,
-                limit=limit,
-                flush=flush,
-                labelled=int(job.native["nodes"]) > 1,
-            )
+        logs = JobLogs(self.transport, self._kept, job)
+        return [RankLog(logs, rank) for rank in range(int(job.native["nodes"]))]
 
     def close(self) -> None:
         """Let go of connections to the cluster."""
         self._observer.close()
-        self._logs.close()
         self._saver.close()
         self.transport.close()
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import PlatformError
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.logs import LogReader
+from tao_sdk.platforms.kubernetes.logs import last_lines
 from tao_sdk.platforms.kubernetes.pods import (
     Pod,
     end_of,
@@ -50,9 +50,8 @@ _KEEPS_FROM_STARTING = ("Failed: ", "BackOff: ", "FailedMount: ", "ErrImage", "I
 class Witness:
     """Asks a cluster about a job that failed."""
 
-    def __init__(self, api: KubernetesClient, logs: LogReader) -> None:
+    def __init__(self, api: KubernetesClient) -> None:
         self._api = api
-        self._logs = logs
 
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing when the cluster has forgotten it."""
@@ -92,13 +91,13 @@ class Witness:
         if first is None or not has_begun(first):
             return ""
         try:
-            lines = self._logs.source(namespace, first).last_lines(_LINES)
-        except BackendUnreachableError as error:
+            lines = last_lines(self._api, namespace, first, _LINES)
+        except PlatformError as error:
             # Its node is the one to be asked, and may be what was lost.
             _log.info("explained without the log of pod %s: %s", name_of(first), error)
             return ""
         prefix = rank_prefix(rank_of(first), nodes)
-        return "\n".join(prefix + line.text for line in lines)
+        return "\n".join(prefix + line for line in lines)
 
     def _secret_values(self, job: JobRef, namespace: str, name: str) -> list[Secret] | None:
         """The values of its environment, to be left out; None when they cannot be known.

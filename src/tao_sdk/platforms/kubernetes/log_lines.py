@@ -1,10 +1,10 @@
-"""A pod's log as the API tells it: lines that begin with their time. Pure.
+"""The log of a pod as the API returns it: lines that begin with their time. Pure.
 
-The API can be asked for the lines since a second, and a log is cut off at its beginning when the
-node rotates it. So a place in a log is: the first line of the second in which the newest line was
-read, how many lines since then were, the newest time, and how many lines were of exactly that
-time. If the log still has that first line, so many are skipped; if it was cut off, all that are
-older than the newest, and so many of its time.
+The API can return the lines since a second, and a log loses its beginning when the node rotates it.
+So a place in a log is: the first line of the second in which the newest line was read, how many
+lines were read since then, the newest time, and how many lines have exactly that time. If the log
+still has that first line, so many lines are skipped; if not, all that are older than the newest,
+and so many of its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _WHEN = re.compile(_TIME)
 _PLACE = re.compile(rf"({_TIME})/(\d+)/({_TIME})/(\d+)")
 _FRACTION = re.compile(r"\.\d+")
-NOWHERE = "-"
+_START = "-"
 
 
 class Place(NamedTuple):
@@ -33,22 +33,22 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         if not self.newest:
-            return NOWHERE
+            return _START
         return f"{self.first}/{self.lines}/{self.newest}/{self.same}"
 
     @property
     def since(self) -> str:
-        """From when on the API must be asked; "" for everything."""
+        """The second from which the API must return lines; "" for everything."""
         return _FRACTION.sub("", self.first)
 
     def after(self, time: str) -> Place:
-        """Behind one more line."""
+        """The place behind one more line."""
         if not time:
             return self
         if not self.newest or time[:_SECOND] > self.newest[:_SECOND]:
             return Place(time, 1, time, 1)
         if time[:_SECOND] < self.first[:_SECOND]:
-            return self  # of an earlier second, written late: the API will not tell it again
+            return self  # of an earlier second, written late: the API will not return it again
         if time > self.newest:
             return Place(self.first, self.lines + 1, time, 1)
         same = self.same + (time == self.newest)
@@ -58,20 +58,27 @@ class Place(NamedTuple):
 START = Place()
 
 
-def parse_cursor(cursor: str) -> dict[str, Place]:
-    """The places in the logs of several pods, by the pods' names."""
-    places: dict[str, Place] = {}
-    for part in cursor.split(",") if cursor not in ("", NOWHERE) else ():
-        pod, _, text = part.partition("=")
-        match = _PLACE.fullmatch(text)
-        if not pod or (match is None and text != NOWHERE):
-            raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-        places[pod] = Place(match[1], int(match[2]), match[3], int(match[4])) if match else START
-    return places
+class Position(NamedTuple):
+    """How far the logs of a rank's pods were read, which ran one after another."""
 
+    pod: str = ""
+    place: Place = START
 
-def print_cursor(places: dict[str, Place]) -> str:
-    return ",".join(f"{pod}={place}" for pod, place in places.items()) or NOWHERE
+    def __str__(self) -> str:
+        return f"{self.pod}={self.place}" if self.pod else _START
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Raises `ValidationError`."""
+        if text in ("", _START):
+            return cls()
+        pod, _, rest = text.partition("=")
+        match = _PLACE.fullmatch(rest)
+        if not pod or (match is None and rest != _START):
+            raise ValidationError(f"cursor {text!r} does not belong to this log")
+        if match is None:
+            return cls(pod)
+        return cls(pod, Place(match[1], int(match[2]), match[3], int(match[4])))
 
 
 class TimedLine(NamedTuple):
@@ -121,7 +128,7 @@ class TimedLines:
                 data = rest
                 self._inside = time, self._is_new(time)
             else:
-                # The node's own words: that the file is gone, say. No place in the log.
+                # A message of the node (that the file is gone, say) has no place in the log.
                 self._inside = "", True
         time, new = self._inside
         if whole:

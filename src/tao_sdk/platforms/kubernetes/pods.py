@@ -149,9 +149,22 @@ def started_at(pod: Pod) -> str:
     return ""
 
 
+def created_at(pod: Pod) -> str:
+    return str(pod["metadata"]["creationTimestamp"])
+
+
 def has_begun(pod: Pod) -> bool:
-    """Has it a log?"""
+    """Whether it has a log."""
     return bool(started_at(pod))
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether nothing more is written to its log."""
+    if phase_of(pod) in ("Succeeded", "Failed"):
+        return True
+    states = {one["name"]: one.get("state") or {} for one in _containers(pod)}
+    is_final = pod["spec"].get("restartPolicy") == "Never"
+    return is_final and "terminated" in states.get(CONTAINER, {})
 
 
 def _terminated(pod: Pod) -> Mapping[str, Any] | None:
