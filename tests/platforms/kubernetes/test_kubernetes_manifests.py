@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes_objects import JOB_ID, NAME, TOKEN, objects
 
-from tao_sdk.platforms.kubernetes import command, manifests, plan, volume_probe
+from tao_sdk.platforms.kubernetes import command, kinds, manifests, plan, volume_probe
 from tao_sdk.platforms.kubernetes.volumes import parse_place
 from tao_sdk.script_runner import build_entrypoint
 from tao_sdk.secrets import Secret
@@ -83,8 +83,7 @@ def test_what_belongs_to_a_job_is_made_before_it_starts() -> None:
         "spec": {"suspend": False},
     }
     seen = {**made.job, "metadata": {**made.job["metadata"], "uid": "u-1"}}
-    owned = manifests.owned_by(seen, made.companions[0][1])
-    [owner] = owned["metadata"]["ownerReferences"]
+    owner = manifests.owner_of(seen)
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", NAME, "u-1")
 
 
@@ -297,7 +296,7 @@ def test_names_of_any_kind_become_labels(text: str) -> None:
 
 
 def test_a_fence_has_the_name_and_nothing_to_do() -> None:
-    made = manifests.fence(JOB_ID, "lab")
+    made = manifests.fence(NAME, "lab")
     assert made["metadata"]["name"] == NAME
     assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (0, 0)
     assert made["spec"]["ttlSecondsAfterFinished"] > 0
@@ -385,3 +384,80 @@ def test_jobs_on_volumes_repeat_what_admits_and_places_the_pods() -> None:
     for name in ("securityContext", "runtimeClassName", "automountServiceAccountToken"):
         assert repeated[name] == pod[name]
     assert repeated["containers"][0]["securityContext"] == pod["containers"][0]["securityContext"]
+
+
+class TestKinds:
+    def test_a_job_set_runs_the_job_and_names_its_pods(self) -> None:
+        made = objects(kind="jobset", num_nodes=2, retries=2, env_vars={"A": "b"}, ttl_seconds=60)
+        root = made.root
+        assert (root["apiVersion"], root["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+        assert root["metadata"]["name"] == NAME
+        assert root["metadata"]["labels"]["tao-sdk-submitting"] == "true"
+        assert root["spec"]["suspend"] is True
+        assert root["spec"]["ttlSecondsAfterFinished"] == 60
+        assert root["spec"]["failurePolicy"] == {"maxRestarts": 2}
+        [replicated] = root["spec"]["replicatedJobs"]
+        template = replicated["template"]
+        assert template["metadata"]["labels"]["tao-sdk-job-id"] == JOB_ID
+        assert not {"tao-sdk-submitting", "tao-sdk-token"} & template["metadata"]["labels"].keys()
+        spec = template["spec"]
+        assert (spec["completionMode"], spec["completions"], spec["backoffLimit"]) == (
+            "Indexed",
+            2,
+            0,
+        )
+        env = {one["name"]: one for one in container_of(made)["env"]}
+        assert env["MASTER_ADDR"]["value"] == f"{NAME}-node-0-0.{NAME}"
+        assert "restart-attempt" in str(env["TAO_FAILURES"])
+        assert [resource for resource, _ in made.companions] == ["jobs", "secrets"]
+        assert made.companions[0][1] == manifests.fence(NAME, "lab")
+
+    def test_a_job_set_restarts_for_failures_of_nodes_alone(self) -> None:
+        made = objects(kind="jobset", node_retries=1)
+        assert made.root["spec"]["failurePolicy"] == {
+            "maxRestarts": 1,
+            "rules": [
+                {
+                    "name": "program",
+                    "action": "FailJobSet",
+                    "onJobFailureReasons": ["PodFailurePolicy"],
+                }
+            ],
+        }
+        [replicated] = made.root["spec"]["replicatedJobs"]
+        assert "backoffLimitPerIndex" not in replicated["template"]["spec"]
+        actions = [
+            rule["action"] for rule in replicated["template"]["spec"]["podFailurePolicy"]["rules"]
+        ]
+        assert actions == ["Count", "FailJob"]
+
+    def test_a_train_job_refers_to_a_runtime_of_its_own(self) -> None:
+        made = objects(kind="trainjob", num_nodes=2)
+        [(resource, runtime)] = made.before
+        assert (resource, runtime["kind"]) == ("trainingruntimes", "TrainingRuntime")
+        assert runtime["metadata"]["name"] == NAME
+        spec = made.root["spec"]
+        assert spec["runtimeRef"]["name"] == NAME
+        assert (spec["trainer"], spec["suspend"]) == ({"numNodes": 2}, True)
+        assert made.root["metadata"]["annotations"]["tao-sdk-ttl-seconds"] == "3600"
+        [replicated] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        labels = replicated["template"]["metadata"]["labels"]
+        assert labels["trainer.kubeflow.org/trainjob-ancestor-step"] == "trainer"
+        assert "TrainingRuntime" in "".join(made.shown().values())
+
+    def test_volcano_places_all_pods_or_none(self) -> None:
+        made = objects(kind="volcano", num_nodes=3, queue="team", priority_class="high")
+        assert made.root is made.job
+        assert "kueue.x-k8s.io/queue-name" not in made.job["metadata"]["labels"]
+        assert made.release is not None
+        assert made.release["spec"] == {"suspend": False}
+        resource, group = made.companions[0]
+        assert (resource, group["metadata"]["name"]) == ("podgroups", NAME)
+        assert group["spec"] == {"minMember": 3, "queue": "team", "priorityClassName": "high"}
+        assert pod_spec(made)["schedulerName"] == "volcano"
+        noted = made.job["spec"]["template"]["metadata"]["annotations"]
+        assert noted == {"scheduling.k8s.io/group-name": NAME}
+
+    def test_names_of_pods_fit(self) -> None:
+        """JobSet refuses what cannot be a host name."""
+        assert len(f"{kinds.child_of(NAME)}-9999-abcde") <= 63

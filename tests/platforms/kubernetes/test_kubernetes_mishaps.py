@@ -312,7 +312,7 @@ class TestManyAtOnceUnderAQuota:
     ) -> None:
         taken = failure(409, "AlreadyExists", 'jobs.batch "x" already exists')
         api = server.answers(says(taken, answer(objects().job)), monkeypatch)
-        with pytest.raises(BackendUnreachableError, match="name is taken"):
+        with pytest.raises(BackendUnreachableError, match="is taken"):
             Submitter(api).create_job(objects().job)
         assert server.server is not None
         assert [seen.method for seen in server.server.requests] == ["POST", "GET"]

@@ -30,7 +30,7 @@ from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
-from tao_sdk.platforms.kubernetes import manifests, naming, plan, volume_probe, volumes
+from tao_sdk.platforms.kubernetes import kinds, manifests, naming, plan, volume_probe, volumes
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
@@ -114,6 +114,7 @@ class KubernetesBackend(Backend):
                 "context": self.transport.access.context,
                 "cluster": self.cluster.identity(),
                 "namespace": namespace,
+                "kind": request.options.kind,
                 "nodes": request.num_nodes,
                 "results": str(place) if place else "",
                 "pod": volume_probe.template_of(objects.job["spec"]["template"]["spec"]),
@@ -142,8 +143,8 @@ class KubernetesBackend(Backend):
         return settled
 
     def _settle(self, job: JobRef) -> Submission | None:
-        namespace = job.native["namespace"]
-        found = self._submitter.settle(namespace, job.job_id, job.identity.token)
+        root = kinds.named(job.native, job.job_id)
+        found = self._submitter.settle(root, job.identity.token)
         if found is not None:
             return self._submission(job.identity.name, job.native, found, "adopted")
         if _would_be_there(job.native):
@@ -154,7 +155,9 @@ class KubernetesBackend(Backend):
     def _submission(
         self, name: str, intent: Mapping[str, Any], job: Mapping[str, Any], message: str
     ) -> Submission:
-        return Submission(name, {**intent, "uid": job["metadata"]["uid"]}, message)
+        # The uid of another root says nothing about the Job and the pods that it has.
+        native = {**intent, "uid": job["metadata"]["uid"]} if job["kind"] == "Job" else intent
+        return Submission(name, native, message)
 
     # ------------------------------------------------------------------ watching
 
@@ -178,8 +181,7 @@ class KubernetesBackend(Backend):
             raise
 
     def _cancel(self, job: JobRef) -> None:
-        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
-        found = self._submitter.find(namespace, name)
+        found = self._submitter.find(kinds.named(job.native, job.job_id))
         if found is None or is_another(found, job.native):
             self._require_here(job)
             return
@@ -191,7 +193,7 @@ class KubernetesBackend(Backend):
         self._follow_logs(job)
         try:
             self.transport.delete(
-                naming.jobs_path(namespace, name),
+                kinds.path_of(found),
                 {
                     "preconditions": {"uid": found["metadata"]["uid"]},
                     "propagationPolicy": "Foreground",
@@ -239,7 +241,7 @@ class KubernetesBackend(Backend):
         """Why a job that waits will wait for ever, unless somebody does something about it."""
         namespace = job.native["namespace"]
         with self._asking():
-            look = self._observer.look(namespace, [job.job_id])
+            look = self._observer.look(namespace, [job])
         found = look.jobs.get(job.job_id)
         if found is None or has_ended(found) or is_another(found, job.native):
             return None
@@ -250,7 +252,7 @@ class KubernetesBackend(Backend):
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         with self._asking():
-            look = self._observer.look(job.native["namespace"], [job.job_id])
+            look = self._observer.look(job.native["namespace"], [job])
             pods = self._pods(job)
         if pods:
             return [replica_of(pod, look.events) for pod in in_order(pods)]
@@ -276,13 +278,12 @@ class KubernetesBackend(Backend):
     # ------------------------------------------------------------------ paths
 
     def delete_artifacts(self, job: JobRef) -> bool:
-        namespace, name = job.native["namespace"], naming.job_name(job.job_id)
         with self._asking():
             if job.native["results"] and not all(
                 map(self._is_removed(job), self._look_at_results(job, volume_probe.REMOVE))
             ):
                 return False
-            found = self._submitter.find(namespace, name)
+            found = self._submitter.find(kinds.named(job.native, job.job_id))
             if found is not None and not is_another(found, job.native):
                 self._submitter.take_back(found, version=False)
         self._kept.remove(job.job_id)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
+from tao_sdk.platforms.kubernetes.kinds import Kind
 from tao_sdk.platforms.kubernetes.naming import core_path
 
 _T = TypeVar("_T")
@@ -64,6 +65,12 @@ class Cluster:
         """Does the cluster say that it adds nodes by itself?"""
         path = core_path("kube-system", "configmaps", "cluster-autoscaler-status")
         return self._allowed(lambda: self._api.get(path)) is not None
+
+    def serves(self, kind: Kind) -> bool:
+        """Whether the API has objects of this kind."""
+        path = f"/apis/{kind.api_version}"
+        found = self._facts.get(path, lambda: self._allowed(lambda: self._api.get(path)) or {})
+        return any(one["name"] == kind.resource for one in found.get("resources") or ())
 
     def kueue_version(self) -> str:
         """The API of Kueue, the queueing system, as `v1beta1`; "" without one."""

@@ -13,7 +13,7 @@ from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
-from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes import kinds, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.logs import last_lines
 from tao_sdk.platforms.kubernetes.pods import (
@@ -56,7 +56,7 @@ class Witness:
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing when the cluster has forgotten it."""
         namespace, name = job.native["namespace"], naming.job_name(job.job_id)
-        found = self._get(naming.jobs_path(namespace, name))
+        found = self._job(job)
         if found is None or is_another(found, job.native):
             return RawEvidence(Evidence())
         pods = without_forgiven(found, self._pods(namespace, job.job_id, found["metadata"]["uid"]))
@@ -74,6 +74,16 @@ class Witness:
             memory_sufficed="OOMKilled" not in ended.reason,
         )
         return RawEvidence(told, values or ())
+
+    def _job(self, job: JobRef) -> dict[str, Any] | None:
+        """Its Job, or the one that its JobSet or TrainJob stands for."""
+        named = kinds.named(job.native, job.job_id)
+        root = self._get(kinds.path_of(named))
+        if root is None or kinds.root_of(job.native) is kinds.JOB:
+            return root
+        path = kinds.JOB.path(job.native["namespace"], kinds.child_of(named["metadata"]["name"]))
+        child = self._get(path)
+        return kinds.as_job(root, [child] if child else [])
 
     def _pods(self, namespace: str, job_id: str, uid: str) -> list[dict[str, Any]]:
         """Its pods; as if there were none, where nobody lets us look."""

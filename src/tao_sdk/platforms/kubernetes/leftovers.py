@@ -29,7 +29,7 @@ def sweep(api: KubernetesClient, namespace: str, abandoned: timedelta = ABANDONE
             continue
         try:
             # As it was seen: if its client lives after all and is done, it stays.
-            if Submitter(api).take_back(job, version=True):
+            if Submitter(api).take_back({**job, "kind": "Job"}, version=True):
                 _log.info("removed Job %s, which a client that is gone left half made", name)
         except ApiError as error:
             # Somebody else's rubbish must not keep this client from its work.

@@ -375,6 +375,6 @@ def _all_lines(lines: TimedLines, pieces: Iterable[bytes], *, flush: bool) -> It
 
 
 def _rank_in(pod: str, job: str) -> int:
-    """The rank in the name of a pod that is gone: <job>-<rank>-<word>."""
-    rank, dash, _ = pod.removeprefix(f"{job}-").partition("-")
-    return int(rank) if dash and rank.isdigit() else 0
+    """The rank in the name of a pod that is gone: <job>[-…]-<rank>-<word>."""
+    *_, rank, _ = ("0", *pod.removeprefix(f"{job}-").split("-"))
+    return int(rank) if rank.isdigit() else 0

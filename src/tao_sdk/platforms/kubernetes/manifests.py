@@ -3,12 +3,14 @@
 What `build` returns is sent word for word. A job that needs nothing but its Job is one object.
 Anything else (a Secret with its environment, a Service, a long command) belongs to the Job and
 goes with it, so the Job comes first: suspended, and marked as not yet submitted. The last step of
-a submission takes both away, in one change.
+a submission takes both away, in one change. A JobSet or a TrainJob takes the Job's place as the
+root, and always goes through these steps.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ from typing import Any
 
 from tao_sdk.platforms.common.mounts import RESULTS
 from tao_sdk.platforms.kubernetes import command as commands
-from tao_sdk.platforms.kubernetes import naming, overlay, volumes
+from tao_sdk.platforms.kubernetes import kinds, naming, overlay, volumes
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.secrets import PLACEHOLDER, Secret
@@ -60,16 +62,26 @@ class Objects:
 
     job: dict[str, Any]
     companions: Companions = ()
-    """Resource and object, in the order in which they are made after the Job."""
+    """What the root owns, created after it."""
     release: dict[str, Any] | None = field(default=None)
-    """The change that lets the Job start; None when it starts as it is."""
+    """The change that lets the root start; None when it starts as it is."""
+    wrapper: dict[str, Any] | None = None
+    """The JobSet or TrainJob whose controller creates the Job."""
+    before: Companions = ()
+    """What the root refers to and must find; it owns them later."""
+
+    @property
+    def root(self) -> dict[str, Any]:
+        """What is created first and owns everything else."""
+        return self.wrapper or self.job
 
     def __repr__(self) -> str:
         return f"Objects({self.job['metadata']['name']})"
 
     def shown(self) -> dict[str, str]:
         """For people: values of Secrets left out."""
-        texts = {"job": _pretty(self.job)}
+        texts = {f"{name} {one['metadata']['name']}": _pretty(one) for name, one in self.before}
+        texts[self.root["kind"].lower()] = _pretty(self.root)
         for resource, one in self.companions:
             visible = one
             if one["kind"] == "Secret":
@@ -84,39 +96,106 @@ class Objects:
 
 
 def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
-    """The Job and what belongs to it."""
+    """The root and what belongs to it."""
+    options: KubernetesOptions = request.options
     companions = _companions(request, resolved)
-    queue = request.options.queue
     job = _job(request, resolved, companions)
-    if request.options.overlay:
-        job = overlay.merge(job, request.options.overlay)
-    if not companions:
+    if options.overlay:
+        job = overlay.merge(job, options.overlay)
+    root, before = job, Companions()
+    if options.kind == "jobset":
+        root = _job_set(job, options)
+    elif options.kind == "trainjob":
+        root, before = _train_job(job, options, request.num_nodes)
+    elif options.kind == "volcano":
+        companions = (("podgroups", _pod_group(request, resolved)), *companions)
+    # Kueue starts what has its label. Volcano has queues of its own.
+    queue = "" if options.kind == "volcano" else options.queue
+    labels = root["metadata"]["labels"]
+    if root is job and not companions:
         if queue:
-            job["metadata"]["labels"][naming.QUEUE_LABEL] = queue
+            labels[naming.QUEUE_LABEL] = queue
             job["spec"]["suspend"] = True
         return Objects(job)
-    job["spec"]["suspend"] = True
-    job["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
+    if root is not job:
+        companions = (("jobs", fence(resolved.name, resolved.namespace)), *companions)
+    root["spec"]["suspend"] = True
+    labels[naming.LABEL_SUBMITTING] = "true"
     release: dict[str, Any] = {"metadata": {"labels": {naming.LABEL_SUBMITTING: None}}}
     if queue:
-        # Kueue starts a Job only once it has this label.
         release["metadata"]["labels"][naming.QUEUE_LABEL] = queue
     else:
         release["spec"] = {"suspend": False}
-    return Objects(job, companions, release)
+    return Objects(job, companions, release, None if root is job else root, before)
 
 
-def fence(job_id: str, namespace: str) -> dict[str, Any]:
-    """A Job that takes a name, runs nothing, and goes by itself.
+def _job_set(job: Mapping[str, Any], options: KubernetesOptions) -> dict[str, Any]:
+    spec = kinds.job_set_spec(job, retries_of(options), program_failures=bool(options.retries))
+    if "ttlSecondsAfterFinished" in job["spec"]:
+        spec["ttlSecondsAfterFinished"] = job["spec"]["ttlSecondsAfterFinished"]
+    return _of_kind(kinds.JOBSET, job, spec)
 
-    Of zero completions it has all at once, and the cluster removes it later.
+
+def _train_job(
+    job: Mapping[str, Any], options: KubernetesOptions, nodes: int
+) -> tuple[dict[str, Any], Companions]:
+    """A TrainJob and the runtime it refers to, which describes the pods."""
+    template = kinds.job_set_spec(job, retries_of(options), program_failures=bool(options.retries))
+    trainer = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template["replicatedJobs"][0]["template"]["metadata"]["labels"] |= trainer
+    described = {"mlPolicy": {"numNodes": nodes}, "template": {"spec": template}}
+    runtime = _of_kind(kinds.TRAINING_RUNTIME, job, described)
+    runtime["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
+    reference = {
+        "apiGroup": kinds.TRAINJOB.api_version.partition("/")[0],
+        "kind": kinds.TRAINING_RUNTIME.kind,
+        "name": job["metadata"]["name"],
+    }
+    root = _of_kind(kinds.TRAINJOB, job, {"runtimeRef": reference, "trainer": {"numNodes": nodes}})
+    if (ttl := job["spec"].get("ttlSecondsAfterFinished")) is not None:
+        # Kubernetes keeps ended TrainJobs for ever: the SDK removes them, see cleanup.
+        root["metadata"]["annotations"][naming.TTL_ANNOTATION] = str(ttl)
+    return root, ((kinds.TRAINING_RUNTIME.resource, runtime),)
+
+
+def _pod_group(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
+    """All pods start or none: Volcano's unit of scheduling."""
+    spec = {
+        "minMember": request.num_nodes,
+        "queue": request.options.queue,
+        "priorityClassName": request.options.priority_class,
+    }
+    return {
+        "apiVersion": kinds.POD_GROUP.api_version,
+        "kind": kinds.POD_GROUP.kind,
+        "metadata": _metadata(request, resolved, resolved.name),
+        "spec": {name: value for name, value in spec.items() if value},
+    }
+
+
+def _of_kind(kind: kinds.Kind, job: Mapping[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
+    """An object of another kind with the metadata of a Job."""
+    metadata = copy.deepcopy(job["metadata"])
+    metadata.setdefault("annotations", {})
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def fence(name: str, namespace: str) -> dict[str, Any]:
+    """A Job that takes a name and runs nothing.
+
+    It has all of its zero completions at once, and the cluster removes it later.
     """
     never = {"name": naming.CONTAINER, "image": "tao-sdk/never-runs", "command": ["false"]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": naming.job_name(job_id),
+            "name": name,
             "namespace": namespace,
             "labels": {naming.LABEL_FENCE: "true"},
         },
@@ -130,16 +209,15 @@ def fence(job_id: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def owned_by(job: Mapping[str, Any], companion: Mapping[str, Any]) -> dict[str, Any]:
-    """The object as one that goes when the Job goes."""
-    owner = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job["metadata"]["name"],
-        "uid": job["metadata"]["uid"],
+def owner_of(root: Mapping[str, Any]) -> dict[str, Any]:
+    """The reference that deletes an object with the root."""
+    return {
+        "apiVersion": root["apiVersion"],
+        "kind": root["kind"],
+        "name": root["metadata"]["name"],
+        "uid": root["metadata"]["uid"],
         "controller": False,
     }
-    return {**companion, "metadata": {**companion["metadata"], "ownerReferences": [owner]}}
 
 
 def secret_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
@@ -163,12 +241,19 @@ def plain_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, s
             "NNODES": str(request.num_nodes),
             "NUM_GPU_PER_NODE": str(resolved.gpu_count),
             "NPROC_PER_NODE": str(resolved.gpu_count),
-            "MASTER_ADDR": f"{name}-0.{name}",
+            "MASTER_ADDR": f"{_job_name(request, resolved)}-0.{name}",
         }
     env |= {"TAO_JOB_ID": resolved.job_id, "TAO_ATTEMPT": "1"}
     if volumes.results_place(request.options.mounts) is not None:
         env["TAO_RESULTS_ROOT"] = RESULTS
     return env
+
+
+def _job_name(request: JobRequest, resolved: ResolvedJob) -> str:
+    """The name of the Job, which a JobSet derives from its own."""
+    if kinds.ROOTS[request.options.kind] is kinds.JOB:
+        return resolved.name
+    return kinds.child_of(resolved.name)
 
 
 def _asks_for_parts(request: JobRequest) -> bool:
@@ -195,14 +280,19 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
             "spec": _pod_spec(request, resolved, [one for _, one in companions]),
         },
     }
-    if request.num_nodes > 1 or retries_of(options):
+    is_root = kinds.ROOTS[options.kind] is kinds.JOB
+    if request.num_nodes > 1 or (retries_of(options) and is_root):
         spec |= {
             "completionMode": "Indexed",
             "completions": request.num_nodes,
             "parallelism": request.num_nodes,
         }
-    if retries_of(options):
-        _allow_retries(spec, options)
+    if is_root and retries_of(options):
+        # A limit for the whole Job would count the failures of all its pods together.
+        del spec["backoffLimit"]
+        spec |= {"backoffLimitPerIndex": retries_of(options), "maxFailedIndexes": 0}
+    if options.node_retries or (is_root and options.retries):
+        spec["podFailurePolicy"] = {"rules": _failure_rules(options)}
     if options.active_deadline_seconds:
         spec["activeDeadlineSeconds"] = options.active_deadline_seconds
     labels = {**options.labels, **_labels(request, resolved), naming.LABEL_TOKEN: resolved.token}
@@ -211,9 +301,13 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
         "namespace": resolved.namespace,
         "labels": labels,
     }
+    noted = dict(options.annotations)
     if options.annotations:
         metadata["annotations"] = dict(options.annotations)
-        spec["template"]["metadata"]["annotations"] = dict(options.annotations)
+    if options.kind == "volcano":
+        noted[naming.POD_GROUP_ANNOTATION] = resolved.name
+    if noted:
+        spec["template"]["metadata"]["annotations"] = noted
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
@@ -222,22 +316,16 @@ def retries_of(options: KubernetesOptions) -> int:
     return options.retries or options.node_retries
 
 
-def _allow_retries(spec: dict[str, Any], options: KubernetesOptions) -> None:
-    # A limit for the whole Job would count the failures of all its pods together.
-    del spec["backoffLimit"]
-    spec |= {"backoffLimitPerIndex": retries_of(options), "maxFailedIndexes": 0}
+def _failure_rules(options: KubernetesOptions) -> list[dict[str, Any]]:
     # Kubernetes marks the pods that a failed node, an eviction or a preemption ended.
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    rules: list[dict[str, Any]]
     if options.retries:
-        rules = [{"action": "Ignore", "onPodConditions": disrupted}]
-    else:
-        failed = {"containerName": naming.CONTAINER, "operator": "NotIn", "values": [0]}
-        rules = [
-            {"action": "Count", "onPodConditions": disrupted},
-            {"action": "FailJob", "onExitCodes": failed},
-        ]
-    spec["podFailurePolicy"] = {"rules": rules}
+        return [{"action": "Ignore", "onPodConditions": disrupted}]
+    failed = {"containerName": naming.CONTAINER, "operator": "NotIn", "values": [0]}
+    return [
+        {"action": "Count", "onPodConditions": disrupted},
+        {"action": "FailJob", "onExitCodes": failed},
+    ]
 
 
 def _pod_spec(
@@ -290,7 +378,8 @@ def _pod_spec(
         "automountServiceAccountToken": options.service_account_token,
     }
     found = {
-        "subdomain": resolved.name if request.num_nodes > 1 else None,
+        # A JobSet sets its own, and its Service.
+        "subdomain": resolved.name if _needs_service(request) else None,
         "nodeSelector": options.node_selector,
         "tolerations": tolerations,
         "affinity": options.affinity,
@@ -298,6 +387,7 @@ def _pod_spec(
         "serviceAccountName": options.service_account,
         "securityContext": _security_context(options),
         "priorityClassName": options.priority_class,
+        "schedulerName": "volcano" if options.kind == "volcano" else None,
         "hostNetwork": options.host_network,
         # With the node's network, the cluster's names would not be known otherwise.
         "dnsPolicy": "ClusterFirstWithHostNet" if options.host_network else None,
@@ -331,7 +421,9 @@ def _environment(request: JobRequest, resolved: ResolvedJob) -> list[dict[str, A
     if request.num_nodes > 1:
         env.append(_from_annotation("NODE_RANK", naming.INDEX_ANNOTATION))
     if retries_of(request.options):
-        env.append(_from_annotation(commands.FAILURES, naming.FAILURES_ANNOTATION))
+        is_root = kinds.ROOTS[request.options.kind] is kinds.JOB
+        counted = naming.FAILURES_ANNOTATION if is_root else naming.RESTARTS_ANNOTATION
+        env.append(_from_annotation(commands.FAILURES, counted))
     return env
 
 
@@ -386,9 +478,13 @@ def _companions(request: JobRequest, resolved: ResolvedJob) -> Companions:
         metadata = _metadata(request, resolved, f"{resolved.name}-command-{number}")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         made.append(("configmaps", {**body, "immutable": True, "binaryData": {"part": part}}))
-    if request.num_nodes > 1:
+    if _needs_service(request):
         made.append(("services", _service(request, resolved)))
     return tuple(made)
+
+
+def _needs_service(request: JobRequest) -> bool:
+    return request.num_nodes > 1 and kinds.ROOTS[request.options.kind] is kinds.JOB
 
 
 def _service(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:

@@ -32,6 +32,10 @@ JOB_NAME_LABEL = "job-name"
 CONTROLLER_LABEL = "controller-uid"
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
+RESTARTS_ANNOTATION = "jobset.sigs.k8s.io/restart-attempt"
+POD_GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+TTL_ANNOTATION = "tao-sdk-ttl-seconds"
+"""How long a TrainJob is kept after its end; Kubernetes has no field for it."""
 
 CONTAINER = "tao"
 GPU = "nvidia.com/gpu"
@@ -66,8 +70,8 @@ def selector_of(job_ids: Collection[str]) -> str:
 
 
 def pods_selector(job_id: str, uid: str) -> str:
-    """What selects the pods of a Job; where its uid is known, of no other one of that name."""
-    selector = f"{JOB_NAME_LABEL}={job_name(job_id)}"
+    """Select the pods of a job; with the uid of its Job, of that Job alone."""
+    selector = f"{LABEL_JOB}={job_id}"
     return f"{selector},{CONTROLLER_LABEL}={uid}" if uid else selector
 
 

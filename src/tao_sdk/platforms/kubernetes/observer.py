@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
-from tao_sdk.platforms.kubernetes import naming
+from tao_sdk.platforms.kubernetes import kinds, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.following import TELLING, Following
@@ -47,7 +47,7 @@ class Look(NamedTuple):
     jobs: dict[str, Object]
     """By the job's id."""
     pods: dict[str, list[Object]] | None
-    """Those that neither run nor have succeeded, where they matter; by the Job's name.
+    """Those that neither run nor have succeeded, where they matter; by the job's id.
 
     None, if we may not list them.
     """
@@ -56,7 +56,7 @@ class Look(NamedTuple):
     queued: Mapping[str, str]
 
     def pods_of(self, job: Mapping[str, Any]) -> list[Object] | None:
-        return None if self.pods is None else self.pods.get(_name(job), [])
+        return None if self.pods is None else self.pods.get(_job_id(job), [])
 
 
 class Observer:
@@ -87,7 +87,7 @@ class Observer:
         for namespace, some in by_namespace.items():
             self.namespaces.add(namespace)
             try:
-                look = self.look(namespace, [job.job_id for job in some])
+                look = self.look(namespace, some)
             except ApiError as error:
                 told = f"namespace {namespace}: {error.message}"
                 seen |= {job.job_id: Observation(None, unreachable=told) for job in some}
@@ -100,13 +100,20 @@ class Observer:
             }
         return seen
 
-    def look(self, namespace: str, job_ids: Sequence[str]) -> Look:
+    def look(self, namespace: str, refs: Sequence[JobRef]) -> Look:
         """Jobs, and what else it takes to understand them."""
+        job_ids = [job.job_id for job in refs]
         selector = naming.selector_of(job_ids)
-        known = self._known(namespace, job_ids) if selector == naming.ALL else None
+        wrappers = {kinds.root_of(job.native) for job in refs} - {kinds.JOB}
+        watched = selector == naming.ALL and not wrappers
+        known = self._known(namespace, job_ids) if watched else None
         if known is None:
             path = naming.jobs_path(namespace)
-            jobs = _by_id(self._api.list_all(path, labelSelector=selector).items)
+            listed = self._api.list_all(path, labelSelector=selector).items
+            jobs = _by_id(listed)
+            for kind in wrappers:
+                roots = self._api.list_all(kind.path(namespace), labelSelector=selector).items
+                jobs |= _by_id([kinds.as_job(root, listed) for root in roots])
             asked = [jobs[job_id] for job_id in job_ids if job_id in jobs]
             pods = self._pods(namespace, selector) if any(map(needs_pods, asked)) else {}
         else:
@@ -114,7 +121,7 @@ class Observer:
             asked = [jobs[job_id] for job_id in job_ids]
         now = datetime.now(timezone.utc)
         told = pods or {}
-        puzzling = [job for job in asked if needs_events(job, told.get(_name(job), ()), now)]
+        puzzling = [job for job in asked if needs_events(job, told.get(_job_id(job), ()), now)]
         events = self._events(namespace, puzzling, told) if puzzling else {}
         waits = any(is_suspended(job) and queue_of(job) and not has_ended(job) for job in asked)
         queued = self._cluster.waiting_reasons(namespace) if waits else {}
@@ -181,7 +188,7 @@ class Observer:
         if found is None:
             return None
         pods = _by_job(found)
-        fit = all(are_its_pods(job, pods.get(_name(job), ())) for job in unclear)
+        fit = all(are_its_pods(job, pods.get(_job_id(job), ())) for job in unclear)
         return (jobs, pods) if fit else None
 
     def _pods(self, namespace: str, selector: str) -> dict[str, list[Object]] | None:
@@ -202,7 +209,7 @@ class Observer:
         pods: Mapping[str, Sequence[Mapping[str, Any]]],
     ) -> Events:
         """Warnings about these Jobs and their pods. Whoever may see none goes without."""
-        about = [*jobs, *(pod for job in jobs for pod in pods.get(_name(job), ()))]
+        about = [*jobs, *(pod for job in jobs for pod in pods.get(_job_id(job), ()))]
         chosen = "type=Warning"
         if len(about) == 1:
             chosen += f",involvedObject.uid={about[0]['metadata']['uid']}"
@@ -230,8 +237,7 @@ def _by_id(jobs: Sequence[Object]) -> dict[str, Object]:
 def _by_job(pods: Sequence[Object]) -> dict[str, list[Object]]:
     found: dict[str, list[Object]] = {}
     for pod in pods:
-        labels = pod["metadata"].get("labels") or {}
-        found.setdefault(labels.get(naming.JOB_NAME_LABEL, ""), []).append(pod)
+        found.setdefault(_job_id(pod), []).append(pod)
     return found
 
 

@@ -213,11 +213,20 @@ class KubernetesOptions(NamedTuple):
     cwd: Annotated[
         str | None, Keyword("working directory in the container; default: the image's", check_text)
     ] = None
+    kind: Annotated[
+        str,
+        Keyword(
+            "the object that runs the job: 'job', 'jobset', 'trainjob', or 'volcano' (a Job that "
+            "Volcano places)",
+            one_of("job", "jobset", "trainjob", "volcano"),
+        ),
+    ] = "job"
     queue: Annotated[
-        str | None, Keyword("queue of Kueue that decides when the job starts", _check_name)
+        str | None,
+        Keyword("queue of Kueue (or of Volcano) that decides when the job starts", _check_name),
     ] = None
     gang: Annotated[
-        bool, Keyword("True: all pods or none, which needs queue= and Kueue", check_switch)
+        bool, Keyword("True: all pods or none, which needs Kueue or Volcano", check_switch)
     ] = False
     retries: Annotated[
         int, Keyword("how often each pod is tried again after a failure", _check_retries)

@@ -11,7 +11,15 @@ from tao_sdk.models import Mount
 from tao_sdk.platforms.backend import Artefact
 from tao_sdk.platforms.common.container_command import SHELL_NOTE
 from tao_sdk.platforms.common.option_checks import check_image, check_variables
-from tao_sdk.platforms.kubernetes import capacity, command, manifests, naming, overlay, volumes
+from tao_sdk.platforms.kubernetes import (
+    capacity,
+    command,
+    kinds,
+    manifests,
+    naming,
+    overlay,
+    volumes,
+)
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.options import (
@@ -40,9 +48,10 @@ def refuse_impossible(request: JobRequest) -> None:
         )
     if request.options.run_as_user == 0 and request.options.restricted:
         raise ValidationError("run_as_user: restricted= does not allow root (0)")
-    if request.options.gang and not request.options.queue:
+    if request.options.gang and not (request.options.queue or request.options.kind == "volcano"):
         raise ValidationError(
-            "gang: all pods or none is what Kueue does: name the queue as well (queue=)"
+            "gang: all pods or none is what Kueue does: name the queue as well (queue=), or use "
+            "kind='volcano'"
         )
 
 
@@ -88,7 +97,14 @@ class ClusterChecks:
         if manifests.retries_of(options):
             what = "retries" if options.retries else "node_retries"
             self._cluster.require_version(1, 29, f"{what}: trying each pod again")
-        if options.queue and not self._cluster.kueue_version():
+        for needed in kinds.NEEDED.get(options.kind, ()):
+            if not self._cluster.serves(needed):
+                raise UnsupportedError(
+                    f"kind: this cluster has no {needed.kind} (no {needed.resource} in API "
+                    f"{needed.api_version}); install it ({needed.website}), or leave kind= out"
+                )
+        kueue = options.queue and options.kind != "volcano"
+        if kueue and not self._cluster.kueue_version():
             what = "gang" if options.gang else "queue"
             raise UnsupportedError(
                 f"{what}: this cluster has no Kueue (no API kueue.x-k8s.io), so nobody would let "

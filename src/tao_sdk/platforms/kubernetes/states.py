@@ -52,8 +52,8 @@ def conditions_of(job: Job) -> dict[str, Mapping[str, Any]]:
 
 
 def has_ended(job: Job) -> bool:
-    conditions = conditions_of(job)
-    return "Complete" in conditions or "Failed" in conditions
+    # A JobSet's word is "Completed".
+    return not conditions_of(job).keys().isdisjoint(("Complete", "Completed", "Failed"))
 
 
 def is_half_made(job: Job) -> bool:

@@ -1,17 +1,18 @@
-"""Making a Job with all that belongs to it, and finding out what became of one half made.
+"""Create a Job, JobSet or TrainJob with all that belongs to it, and settle a half-made one.
 
-The order, and what a client that is killed there leaves behind::
+The steps, and what a client that is killed after each of them leaves behind::
 
-    1  create the Job            nothing; or a Job, see 2. Without companions this is all.
-    2  create its companions     a suspended Job, marked as not yet submitted, and what it owns
-    3  mark and suspension go    a submitted Job
+    0  create the TrainingRuntime    for a TrainJob: a runtime, marked as not yet submitted
+    1  create the root               nothing; or a root, see 2. A Job without companions is done.
+    2  create its companions         a suspended root, marked as not yet submitted, that owns them
+    3  remove mark and suspension    a submitted job
 
-A Job in the state of 2 is taken back with the version that was seen as a condition: if step 3 was
-on its way after all, either it or the removal finds something else than it expects, and loses.
-What was still being made for a Job that is gone belongs to nobody, and the cluster removes it.
+`settle` deletes a root in the state of 2 on the condition that it has not changed: of step 3 and
+the deletion, one fails. Companions of a root that is gone are removed by the cluster.
 
-A Job that is not there may be on its way. Its name is then taken by a fence: a Job that has
-nothing to do and goes by itself. A name is given once.
+A request for a root may still be on its way when `settle` finds none. Then `settle` takes the name
+of a Job for a fence: a Job that runs nothing and is removed after some minutes. Step 1 creates a
+Job of that name; for a JobSet or a TrainJob the first companion is one.
 """
 
 from __future__ import annotations
@@ -22,29 +23,38 @@ from contextlib import contextmanager
 from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
-from tao_sdk.platforms.kubernetes import manifests, naming
+from tao_sdk.platforms.kubernetes import kinds, manifests, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.states import is_half_made
 
-# With these answers the server has done nothing.
+# Statuses that mean that the server has done nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422})
 _QUOTA_PAUSES = (0.1, 0.4, 1.6)
 _SETTLE_SECONDS = 30.0
 _SETTLE_PAUSE_SECONDS = 0.1
+_DECLARED = "another process declared this job never submitted"
 
 
 class Submitter:
-    """Jobs of one cluster, on their way to it."""
+    """Submits jobs to one cluster."""
 
     def __init__(self, api: KubernetesClient) -> None:
         self._api = api
 
     def make(self, objects: manifests.Objects) -> dict[str, Any]:
-        """Submit; the Job as the cluster has it then."""
-        made = self.create_job(objects.job)
+        """Submit; the root as the cluster has it then."""
+        for resource, body in objects.before:
+            self.create_before(resource, body)
+        try:
+            made = self.create_job(objects.root)
+        except SubmissionRejectedError:
+            self._remove_before(objects)
+            raise
         if objects.release is None:
             return made
         try:
+            for resource, body in objects.before:
+                self._adopt(made, resource, body)
             for resource, companion in objects.companions:
                 self.create_companion(made, resource, companion)
             return self.release(made, objects.release)
@@ -54,47 +64,58 @@ class Submitter:
 
     # Each step is a method of its own, so that tests can die between any two of them.
 
+    def create_before(self, resource: str, body: Mapping[str, Any]) -> None:
+        self._create(f"the {body['kind']}", _collection(resource, body), body)
+
     def create_job(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        namespace = job["metadata"]["namespace"]
+        namespace, kind = job["metadata"]["namespace"], job["kind"]
         try:
-            return self._create("the Job", naming.jobs_path(namespace), job)
+            return self._create(f"the {kind}", _parent(kinds.path_of(job)), job)
         except ApiError as error:
             if not error.conflict:
                 raise
-            found = self.find(namespace, job["metadata"]["name"])
+            found = self.find(job)
             if found is not None and is_fence(found):
-                raise SubmissionRejectedError(
-                    "another process declared this job never submitted"
-                ) from error
-            raise BackendUnreachableError(f"the Job's name is taken: {error}") from error
+                raise SubmissionRejectedError(_DECLARED) from error
+            raise BackendUnreachableError(
+                f"the name of the {kind} is taken in namespace {namespace}: {error}"
+            ) from error
 
     def create_companion(
-        self, job: Mapping[str, Any], resource: str, companion: Mapping[str, Any]
+        self, root: Mapping[str, Any], resource: str, companion: Mapping[str, Any]
     ) -> None:
-        namespace = companion["metadata"]["namespace"]
-        what = f"the {companion['kind']} {companion['metadata']['name']}"
-        owned = manifests.owned_by(job, companion)
-        self._create(what, naming.core_path(namespace, resource), owned)
+        metadata = {**companion["metadata"], "ownerReferences": [manifests.owner_of(root)]}
+        what = f"the {companion['kind']} {metadata['name']}"
+        try:
+            self._create(
+                what, _collection(resource, companion), {**companion, "metadata": metadata}
+            )
+        except ApiError as error:
+            if error.conflict and is_fence(companion):
+                raise SubmissionRejectedError(_DECLARED) from error
+            raise
 
-    def release(self, job: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-        """Let a Job start whose companions are all there."""
-        metadata = job["metadata"]
-        # The uid makes it a change of this Job, not of a later one of the same name.
+    def release(self, root: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+        """Let a root start whose companions are all there."""
+        metadata = root["metadata"]
+        # The uid makes it a change of this object, not of a later one of the same name.
         body = {**change, "metadata": {**change["metadata"], "uid": metadata["uid"]}}
-        with _refusals("that the Job may start", metadata["namespace"]):
-            return self._api.patch(naming.jobs_path(metadata["namespace"], metadata["name"]), body)
+        with _refusals(f"that the {root['kind']} may start", metadata["namespace"]):
+            return self._api.patch(kinds.path_of(root), body)
 
-    def take_back(self, job: Mapping[str, Any], *, version: bool) -> bool:
-        """Delete a Job with all it owns; False when it is not what we saw any more."""
-        metadata = job["metadata"]
+    def take_back(self, root: Mapping[str, Any], *, version: bool) -> bool:
+        """Delete a root with all it owns; False if it has changed since it was seen."""
+        metadata = root["metadata"]
         conditions = {"uid": metadata["uid"]}
         if version:
             conditions["resourceVersion"] = metadata["resourceVersion"]
+        return self._delete(
+            kinds.path_of(root), {"preconditions": conditions, "propagationPolicy": "Background"}
+        )
+
+    def _delete(self, path: str, options: Mapping[str, Any]) -> bool:
         try:
-            self._api.delete(
-                naming.jobs_path(metadata["namespace"], metadata["name"]),
-                {"preconditions": conditions, "propagationPolicy": "Background"},
-            )
+            self._api.delete(path, options)
         except ApiError as error:
             if error.missing:
                 return True
@@ -103,13 +124,28 @@ class Submitter:
             raise
         return True
 
+    def _adopt(self, root: Mapping[str, Any], resource: str, body: Mapping[str, Any]) -> None:
+        """Have what was created before the root deleted with it."""
+        change = {
+            "metadata": {
+                "ownerReferences": [manifests.owner_of(root)],
+                "labels": {naming.LABEL_SUBMITTING: None},
+            }
+        }
+        with _refusals(f"to change the {body['kind']}", body["metadata"]["namespace"]):
+            self._api.patch(f"{_collection(resource, body)}/{body['metadata']['name']}", change)
+
+    def _remove_before(self, objects: manifests.Objects) -> None:
+        for resource, body in objects.before:
+            self._delete(f"{_collection(resource, body)}/{body['metadata']['name']}", {})
+
     def _create(self, what: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         for pause in (*_QUOTA_PAUSES, None):
             try:
                 with _refusals(what, body["metadata"]["namespace"]):
                     return self._api.create(path, body, fieldValidation="Strict")
             except ApiError as error:
-                # Many counted against one quota at the same moment, and nothing was made.
+                # Concurrent requests counted against one quota; nothing was created.
                 if error.reason != "Conflict":
                     raise
                 if pause is None:
@@ -127,53 +163,71 @@ class Submitter:
             if not error.forbidden:
                 raise
             name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+            kind = job["kind"]
             raise SubmissionRejectedError(
-                f"{refusal}. Its Job is there, suspended, and you may not remove it: have somebody "
-                f"run kubectl delete job {name} -n {namespace}"
+                f"{refusal}. Its {kind} exists, suspended, and you may not delete it: ask for "
+                f"kubectl delete {kind.lower()} {name} -n {namespace}"
             ) from refusal
 
-    def find(self, namespace: str, name: str) -> dict[str, Any] | None:
+    def find(self, root: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The object of this kind, namespace and name."""
         try:
-            return self._api.get(naming.jobs_path(namespace, name))
+            return self._api.get(kinds.path_of(root))
         except ApiError as error:
             if error.missing:
                 return None
             raise
 
-    def settle(self, namespace: str, job_id: str, token: str) -> dict[str, Any] | None:
-        """The Job, if its submission is complete. None: it never will be."""
-        name = naming.job_name(job_id)
+    def settle(self, root: Mapping[str, Any], token: str) -> dict[str, Any] | None:
+        """The root, if its submission is complete. None: it never will be, or it is gone."""
+        kind, metadata = root["kind"], root["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        fenced = False
         deadline = time.monotonic() + _SETTLE_SECONDS
         while time.monotonic() < deadline:
-            found = self.find(namespace, name)
+            found = self.find(root)
             if found is None:
-                if self._fence(namespace, job_id):
+                # A JobSet or TrainJob without one of these was never let go, or is gone.
+                if fenced and kind != kinds.JOB.kind:
                     return None
+                if self._fence(namespace, name):
+                    self._remove_runtime(root)
+                    return None
+                fenced = True
             elif is_fence(found):
                 return None
             elif (found["metadata"].get("labels") or {}).get(naming.LABEL_TOKEN) != token:
                 raise BackendUnreachableError(
-                    f"Job {name} in namespace {namespace} is not the one of this submission"
+                    f"{kind} {name} in namespace {namespace} is not the one of this submission"
                 )
             elif not is_half_made(found):
                 return found
             elif not _is_going(found) and self.take_back(found, version=True):
+                self._remove_runtime(root)
                 return None
             time.sleep(_SETTLE_PAUSE_SECONDS)
         raise BackendUnreachableError(
-            f"the cluster does not say what became of Job {name} in namespace {namespace}: it is "
-            "being deleted, or changes all the time"
+            f"the cluster does not say what became of {kind} {name} in namespace {namespace}: it "
+            "is being deleted, or changes all the time"
         )
 
-    def _fence(self, namespace: str, job_id: str) -> bool:
-        """Take the name of a Job that is not there; False when somebody was faster."""
+    def _remove_runtime(self, root: Mapping[str, Any]) -> None:
+        """Delete the runtime of a TrainJob that will never be: nothing may own it yet."""
+        if root["kind"] == kinds.TRAINJOB.kind:
+            path = kinds.TRAINING_RUNTIME.path(
+                root["metadata"]["namespace"], root["metadata"]["name"]
+            )
+            self._delete(path, {})
+
+    def _fence(self, namespace: str, name: str) -> bool:
+        """Take the name of a Job that does not exist; False if another process was faster."""
         try:
-            self._api.create(naming.jobs_path(namespace), manifests.fence(job_id, namespace))
+            self._api.create(kinds.JOB.path(namespace), manifests.fence(name, namespace))
         except ApiError as error:
             if error.conflict:
                 return False
             if error.missing:
-                return True  # without the namespace nothing can be made in it
+                return True  # nothing can be created without the namespace
             raise
         return True
 
@@ -182,13 +236,23 @@ def _is_going(job: Mapping[str, Any]) -> bool:
     return "deletionTimestamp" in job["metadata"]
 
 
+def _collection(resource: str, body: Mapping[str, Any]) -> str:
+    version = body["apiVersion"]
+    above = "/api/v1" if version == "v1" else f"/apis/{version}"
+    return f"{above}/namespaces/{body['metadata']['namespace']}/{resource}"
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 def is_fence(job: Mapping[str, Any]) -> bool:
     return naming.LABEL_FENCE in (job["metadata"].get("labels") or {})
 
 
 @contextmanager
 def _refusals(what: str, namespace: str) -> Iterator[None]:
-    """An answer that means "no, and nothing was done"."""
+    """Raise for an answer that means that nothing was done."""
     try:
         yield
     except ApiError as error:
