@@ -11,6 +11,7 @@
     ├── StoreError                  the job store cannot be used
     │   ├── ForeignStoreError       the file is not ours, is damaged, or is newer than we are
     │   ├── StoreBusyError          other processes held the store for too long
+    │   ├── DamagedRowError     what the store has about one job is damaged
     │   ├── JobExistsError          a job of that id is in the store already
     │   └── UnknownParentError      parent_job_id names no job of the store
     ├── JobNotFoundError            no such job (also a KeyError)
@@ -67,6 +68,10 @@ class ForeignStoreError(StoreError):
 
 class StoreBusyError(StoreError):
     """Other processes held the store for longer than we were willing to wait."""
+
+
+class DamagedRowError(StoreError):
+    """What the store has about one job is damaged."""
 
 
 class JobExistsError(StoreError):

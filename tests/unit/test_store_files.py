@@ -72,7 +72,7 @@ def test_a_store_that_lacks_tables_is_refused_untouched(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE events")
     connection.close()
-    refuse(path, r"damaged \(it lacks the tables events")
+    refuse(path, r"damaged \(it lacks events")
 
 
 def test_damage_found_later_is_named_as_such(path: Path) -> None:

@@ -93,9 +93,9 @@ def _facts(job: FoundJob, failure: Mapping[str, Any]) -> Facts:
     facts = [
         ("job", job.job_id),
         ("state", state(job)),
-        ("cause", one_line(str(failure["cause"]))),
-        ("class", str(failure["err_class"])),
-        ("suggestion", one_line(str(failure["suggestion"]))),
+        ("cause", one_line(str(failure.get("cause", "")))),
+        ("class", str(failure.get("err_class", ""))),
+        ("suggestion", one_line(str(failure.get("suggestion", "")))),
         ("retriable", _retriable(failure)),
         ("exit code", "" if failure.get("exit_code") is None else str(failure["exit_code"])),
         ("where", _where(job, failure)),

@@ -34,7 +34,7 @@ def moment(text: str) -> datetime | None:
     """A stored time; None for an empty one, or one that another program wrote in its own way."""
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):  # also not even text, in a damaged store
         return None
     return when if when.tzinfo else when.replace(tzinfo=timezone.utc)
 
@@ -85,4 +85,9 @@ def parse_span(text: str, *, unit_required: bool = False) -> timedelta | None:
     if not unit and unit_required:
         return None
     size = _UNITS.get(unit or "s")
-    return None if size is None else timedelta(seconds=float(number) * size)
+    if size is None:
+        return None
+    try:
+        return timedelta(seconds=float(number) * size)
+    except OverflowError:
+        return None

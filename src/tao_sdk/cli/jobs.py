@@ -68,7 +68,7 @@ class FoundJob:
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        return None if self.row["failure"] is None else decode(self.row, "failure")
+        return decode(self.row, "failure") or None
 
     @property
     def uri(self) -> str:

@@ -115,7 +115,7 @@ def _reasons(job: FoundJob) -> Facts:
         return []
     return [
         ("cause", f"{one_line(str(failure['cause']))} [{failure['err_class']}]"),
-        ("suggestion", one_line(str(failure["suggestion"]))),
+        ("suggestion", one_line(str(failure.get("suggestion", "")))),
     ]
 
 

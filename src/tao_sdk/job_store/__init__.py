@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_store.paths import resolve_sdk_state_paths
-from tao_sdk.job_store.rows import Confirmation, NewJob, Row, StatusUpdate, decode
+from tao_sdk.job_store.rows import Confirmation, NewJob, Row, StatusUpdate, decode, decode_strictly
 
 if TYPE_CHECKING:
     from tao_sdk.job_store.store import JobStore, merge_legacy_database
@@ -21,6 +21,7 @@ __all__ = [
     "Row",
     "StatusUpdate",
     "decode",
+    "decode_strictly",
     "merge_legacy_database",
     "resolve_sdk_state_paths",
 ]

@@ -128,6 +128,8 @@ class Database:
             yield
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a mistake of ours: the traceback is worth more than a sentence
+        except UnicodeDecodeError as error:  # SQLite quotes its damaged schema
+            raise damaged(self.path or Path(":memory:"), "its schema is not text") from error
         except sqlite3.DatabaseError as error:
             path, text = self.path or Path(":memory:"), str(error)
             if any(word in text for word in _DAMAGE):

@@ -99,7 +99,8 @@ def _read(path: Path) -> tuple[list[Row], list[Row]]:
     try:
         with closing(sqlite3.connect(_read_only_address(path), uri=True)) as connection:
             connection.row_factory = sqlite3.Row
-            jobs = select_all(connection, "SELECT * FROM jobs ORDER BY created_at, rowid")
+            found = connection.execute("SELECT * FROM jobs ORDER BY created_at, rowid")
+            jobs = [dict(row) for row in found]
             checkpoints = select_all(connection, "SELECT * FROM checkpoints ORDER BY id")
     except sqlite3.DatabaseError as error:
         raise ForeignStoreError(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from tao_sdk.errors import ValidationError
+from tao_sdk.errors import DamagedRowError, ValidationError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 
 Row = dict[str, Any]
@@ -15,6 +15,7 @@ Row = dict[str, Any]
 A *narrow* row, which polls read, has no `specs`, and its `request` is `abridged`.
 """
 
+_STATES = frozenset(state.value for state in JobState)
 JSON_COLUMNS = ("specs", "native", "request", "failure")
 
 _LONGEST_REQUEST = 2_000
@@ -78,9 +79,30 @@ class StatusUpdate(NamedTuple):
 
 
 def decode(row: Mapping[str, Any], column: str) -> dict[str, Any]:
-    """A JSON column of a row as a mapping; {} when it holds nothing."""
-    value: dict[str, Any] = json.loads(row[column] or "{}")
+    """A JSON column of a row as a mapping; {} when it holds nothing, or is damaged."""
+    try:
+        return decode_strictly(row, column)
+    except DamagedRowError:
+        return {}
+
+
+def decode_strictly(row: Mapping[str, Any], column: str) -> dict[str, Any]:
+    """Like `decode`; raises `DamagedRowError` for what is damaged."""
+    try:
+        value = json.loads(row[column] or "{}")
+    except (ValueError, TypeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise DamagedRowError(
+            f"job {row['job_id']}: its {column} in the store is damaged: restore the store from a "
+            "backup; `tao-sdk doctor` counts such jobs"
+        )
     return value
+
+
+def known_status(status: Any) -> str:
+    """A stored state; "Unknown" for one that is damaged."""
+    return status if status in _STATES else JobState.UNKNOWN.value
 
 
 def encode(value: Mapping[str, Any] | None, where: str) -> str:

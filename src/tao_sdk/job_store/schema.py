@@ -14,6 +14,7 @@ from pathlib import Path
 from tao_sdk.errors import ForeignStoreError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store.rows import abridged
+from tao_sdk.job_store.statements import NARROW
 
 APPLICATION_ID = int.from_bytes(b"TAOj", "big")
 
@@ -187,9 +188,13 @@ def needs_migration(connection: sqlite3.Connection, path: Path) -> bool:
     if version < len(MIGRATIONS):
         return True
     found = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-    if missing := sorted(_TABLES - found):
+    missing = sorted(_TABLES - found)
+    if not missing:
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(jobs)")}
+        missing = [f"jobs.{name}" for name in NARROW.split(", ") if name not in columns]
+    if missing:
         raise ForeignStoreError(
-            f"{path} is damaged (it lacks the tables {', '.join(missing)}): restore it from a "
+            f"{path} is damaged (it lacks {', '.join(missing)}): restore it from a "
             "backup, or salvage it with `tao-sdk doctor --recover`; nothing was changed"
         )
     return False

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tao_sdk.errors import UnknownParentError, ValidationError
 from tao_sdk.job_states import utc_now
-from tao_sdk.job_store.rows import Row, storable
+from tao_sdk.job_store.rows import Row, known_status, storable
 
 # The columns of a narrow row.
 NARROW = (
@@ -41,7 +41,11 @@ def select_all(connection: sqlite3.Connection, query: str, values: Sequence[Any]
     found = connection.execute(query, values)
     # Faster by half than dict() of a sqlite3.Row, which looks up each name.
     names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found]
+    rows = [dict(zip(names, row, strict=True)) for row in found]
+    if "status" in names:
+        for row in rows:
+            row["status"] = known_status(row["status"])
+    return rows
 
 
 def select_whole(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, DamagedRowError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
@@ -111,15 +111,16 @@ class Refresher:
     # ---------------------------------------------------------------- looking
 
     def _look(self, rows: Sequence[Row]) -> _Poll:
-        jobs = {row["job_id"]: job_ref(row) for row in rows}
+        jobs, damaged = _references(rows)
         try:
-            seen = self._observe(list(jobs.values()))
+            seen = self._observe(list(jobs.values())) if jobs else {}
         except BackendUnreachableError as error:
             away = Observation(None, unreachable=str(error))
-            return _Poll(dict.fromkeys(jobs, away), {}, {})
+            return _Poll({**damaged, **dict.fromkeys(jobs, away)}, {}, {})
         for job_id, job in jobs.items():
             if seen[job_id].unreachable and _has_record_in_bucket(job):
                 seen[job_id] = MISSING
+        seen |= damaged
         if not isinstance(self._backend, Resubmits):
             return _Poll(seen, {}, {})
         return self._judge_ends(jobs, seen, self._backend.retry_limits)
@@ -254,10 +255,11 @@ class Refresher:
         failed = [row for row in rows.values() if self._needs_explanation(row)]
         if not failed:
             return {}
+        jobs, _ = _references([row for row in failed if row["job_id"] not in known])
         unknown = [
-            (job_ref(row), _known_evidence(row["exit_code"], row["message"]))
+            (jobs[row["job_id"]], _known_evidence(row["exit_code"], row["message"]))
             for row in failed
-            if row["job_id"] not in known
+            if row["job_id"] in jobs
         ]
         analyses = {**known, **self._explanations(unknown)}
         ids = [row["job_id"] for row in failed]
@@ -312,7 +314,7 @@ class Refresher:
         if not due or not isinstance(self._backend, Advances):
             return {}
         try:
-            done = self._backend.advance([job_ref(row) for row in due])
+            done = self._backend.advance(list(_references(due)[0].values()))
         except BackendUnreachableError:
             return {}  # repeated with the next poll
         except Exception:  # noqa: BLE001 - the states of the jobs are reported all the same
@@ -341,6 +343,18 @@ class Refresher:
             and row["failure"] is None
             and self._is_submitted(row)
         )
+
+
+def _references(rows: Sequence[Row]) -> tuple[dict[str, JobRef], dict[str, Observation]]:
+    """The jobs as the backend needs them; and those whose rows are damaged, as unreachable."""
+    jobs: dict[str, JobRef] = {}
+    damaged: dict[str, Observation] = {}
+    for row in rows:
+        try:
+            jobs[row["job_id"]] = job_ref(row)
+        except DamagedRowError as error:
+            damaged[row["job_id"]] = Observation(None, unreachable=str(error))
+    return jobs, damaged
 
 
 def _log_exception(message: str, *about: str) -> None:

@@ -38,7 +38,7 @@ from tao_sdk.errors import (
     SubmissionUncertainError,
     TaoError,
 )
-from tao_sdk.job_store import NewJob, Row
+from tao_sdk.job_store import NewJob, Row, decode_strictly
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.platforms.isolation import ask_isolated
 from tao_sdk.process_identity import Fate, ProcessIdentity
@@ -56,7 +56,7 @@ def job_ref(row: Mapping[str, Any]) -> JobRef:
     """A stored row as a backend needs it."""
     return JobRef(
         identity=JobIdentity(row["job_id"], row["token"]),
-        native=json.loads(row["native"]),
+        native=decode_strictly(row, "native"),
         results_dir=row["results_dir"],
         cancel_requested_at=row["cancel_requested_at"],
     )
