@@ -10,6 +10,7 @@
     ├── UnsupportedError            right in itself, but not on this platform
     ├── StoreError                  the job store cannot be used
     │   ├── ForeignStoreError       the file is not ours, is damaged, or is newer than we are
+    │   │   └── NewerStoreError written by a newer version of the SDK
     │   ├── StoreBusyError          other processes held the store for too long
     │   ├── DamagedRowError     what the store has about one job is damaged
     │   ├── JobExistsError          a job of that id is in the store already
@@ -64,6 +65,10 @@ class StoreError(TaoError):
 
 class ForeignStoreError(StoreError):
     """The file is not a job store of ours, is damaged, or comes from a newer version."""
+
+
+class NewerStoreError(ForeignStoreError):
+    """The file was written by a newer version of the SDK."""
 
 
 class StoreBusyError(StoreError):

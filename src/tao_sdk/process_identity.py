@@ -31,6 +31,9 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
+_NUMBER = re.compile("[0-9]{1,9}")
+
+
 class ProcessIdentity(NamedTuple):
     """One process of one machine."""
 
@@ -46,7 +49,7 @@ class ProcessIdentity(NamedTuple):
     def parse(cls, text: str) -> ProcessIdentity | None:
         """Read back `str(identity)`; None for anything else."""
         parts = text.rsplit("|", 2)
-        if len(parts) != 3 or not parts[1].isdigit():
+        if len(parts) != 3 or not _NUMBER.fullmatch(parts[1]):
             return None
         return cls(parts[0], int(parts[1]), parts[2])
 

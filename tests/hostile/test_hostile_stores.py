@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -13,9 +12,11 @@ from pathlib import Path
 import pytest
 from fuzzing import counts
 
+from tao_sdk import LocalSDK
 from tao_sdk.cli import main
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.job_store import JobStore, NewJob
+from tao_sdk.platforms.conformance import eventually
 
 JOBS = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(60)]
 
@@ -111,15 +112,98 @@ def test_a_damaged_row_hides_no_other(
 ) -> None:
     place = tmp_path / "s.tao.db"
     shutil.copy(good, place)
-    os.chmod(place, 0o600)
+    place.chmod(0o600)
     with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = 1")
         for job_id in JOBS[:3]:
             connection.execute(
-                f"UPDATE jobs SET {column} = ? WHERE job_id = ?", (DAMAGE[column], job_id)
+                f"UPDATE jobs SET {column} = ? WHERE job_id = ?",  # noqa: S608 - our names
+                (DAMAGE[column], job_id),
             )
     main(["--state", str(tmp_path / "s.json"), *words])
     said = capfd.readouterr()
     assert "mistake in the SDK" not in said.err
     if words[0] == "ls":
         assert JOBS[-1][:8] in said.out
+
+
+def recover(place: Path) -> None:
+    assert main(["--state", str(place), "doctor", "--recover"]) in (0, 1)
+
+
+@counts(15, 500)
+def test_what_can_be_read_is_saved(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], count: int
+) -> None:
+    chance, saved = random.Random(11), Counter[int]()
+    for number in range(count):
+        place = tmp_path / str(number) / "s.tao.db"
+        place.parent.mkdir()
+        content = bytearray(good.read_bytes())
+        for _ in range(chance.choice([1, 5, 30])):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        place.write_bytes(content)
+        place.with_name("s.tao.db-gate").touch(0o600)
+        recover(place)
+        with JobStore(place) as store:
+            rows = store.list_jobs()
+        saved[len(rows)] += 1
+        for kept in place.parent.glob("*.damaged-*[0-9]"):
+            assert kept.read_bytes() == content
+    capfd.readouterr()
+    print(f"recovered stores: {count}; jobs saved: {dict(saved)}")
+    assert saved.total() == count
+    assert sum(jobs * times for jobs, times in saved.items()) > 0.8 * count * len(JOBS)
+
+
+@pytest.mark.parametrize("page", [4, 6, 9])
+def test_only_the_rows_of_a_damaged_page_are_lost(good: Path, tmp_path: Path, page: int) -> None:
+    place = tmp_path / "s.tao.db"
+    content = bytearray(good.read_bytes())
+    content[page * 4096 : (page + 1) * 4096] = b"\xff" * 4096
+    place.write_bytes(content)
+    place.with_name("s.tao.db-gate").touch(0o600)
+    recover(place)
+    with JobStore(place) as store:
+        found = store.list_jobs()
+        assert len(found) >= len(JOBS) - 15
+        for row in found[:3]:
+            assert row["native"].startswith('{"folder"')
+
+
+def test_a_whole_store_is_left_alone(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "s.tao.db"
+    shutil.copy(good, place)
+    recover(place)
+    assert "is not damaged: nothing to recover" in capfd.readouterr().err
+    assert list(tmp_path.glob("*damaged*")) == []
+
+
+def test_a_file_of_another_program_is_not_recovered(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "s.tao.db"
+    place.write_bytes(b"not a database" * 1000)
+    assert main(["--state", str(place), "doctor", "--recover"]) == 125
+    assert place.read_bytes() == b"not a database" * 1000
+
+
+def test_a_running_job_of_an_emptied_store_is_found_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAO_LOCAL_ROOT", str(tmp_path / "root"))
+    place = tmp_path / "s.tao.db"
+    with LocalSDK(state_file=place) as sdk:
+        job = sdk.create_job(command="sleep 600", gpu_count=0)
+        eventually(lambda: sdk.get_job_status(job.id).status == "Running")
+    place.write_bytes(b"")
+    assert main(["--state", str(place), "ls"]) == 125
+    assert "it is empty, and was a store" in capfd.readouterr().err
+    recover(place)
+    assert "rebuilt 1 from their folders" in capfd.readouterr().err
+    with LocalSDK(state_file=place) as sdk:
+        assert sdk.get_job_status(job.id).status == "Running"
+        assert sdk.cancel_job(job.id)
+        assert sdk.wait(job.id).status == "Canceled"

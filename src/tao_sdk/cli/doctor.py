@@ -15,6 +15,7 @@ from tao_sdk.cli.checks.findings import Finding, Level, problem
 from tao_sdk.cli.checks.installation import check_extras, check_installation
 from tao_sdk.cli.checks.instances import check_instances
 from tao_sdk.cli.checks.machine import check_gpus, check_orphans, check_programs
+from tao_sdk.cli.checks.recovery import recover_store
 from tao_sdk.cli.checks.state import check_state
 from tao_sdk.cli.help_text import examples
 from tao_sdk.cli.humanise import one_line
@@ -34,18 +35,27 @@ class Section(NamedTuple):
     epilog=examples(
         ("tao-sdk doctor", "when something does not work"),
         ("tao-sdk doctor > report.txt", "for a bug report; holds no secret"),
+        ("tao-sdk doctor --recover", "when the job store is damaged"),
         ("tao-sdk doctor --json | jq '.problems'", "how many problems"),
     )
 )
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Salvage a damaged store: put a new one in its place, keep the damaged one beside it.",
+)
 @json_option
 @pass_session
-def command(session: Session) -> int:
+def command(session: Session, recover: bool) -> int:
     """Check the installation, the state and this machine.
 
     Every line is ok, a note, or a problem with what to do about it. Looks only: nothing is
     created, changed or removed, and no platform is contacted. Of credentials only the names are
-    shown.
+    shown. With --recover a damaged store is replaced first by one with all that can be read of it;
+    lost local jobs are rebuilt from their folders.
     """
+    if recover:
+        recover_store(session)
     sections = [Section(name, list(_guarded(check))) for name, check in _checks(session.place)]
     levels = Counter(finding.level for section in sections for finding in section.findings)
     if session.out.json:
@@ -78,6 +88,8 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
         yield from check()
     except (TaoError, OSError) as error:
         yield problem("check", str(error), "")
+    except Exception as error:  # noqa: BLE001 - the other checks still tell something
+        yield problem("check", f"{type(error).__name__}: {error}", "")
 
 
 def _document(out: Output, sections: Iterable[Section], levels: Counter[Level]) -> None:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from tao_sdk.errors import ForeignStoreError
+from tao_sdk.errors import ForeignStoreError, NewerStoreError
 from tao_sdk.job_states import TERMINAL_STATES, JobState
 from tao_sdk.job_store.rows import abridged
 from tao_sdk.job_store.statements import NARROW
@@ -202,7 +202,7 @@ def needs_migration(connection: sqlite3.Connection, path: Path) -> bool:
 
 def refuse_newer(version: int, path: Path) -> None:
     if version > len(MIGRATIONS):
-        raise ForeignStoreError(
+        raise NewerStoreError(
             f"{path} was written by a newer version of the SDK (store version {version}, this one "
             f"knows {len(MIGRATIONS)}): upgrade the SDK (pip install -U tao-sdk) or choose another "
             "state file; nothing was changed"

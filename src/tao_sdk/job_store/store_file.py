@@ -163,7 +163,7 @@ def choose_mode(path: Path) -> Mode:
     disk here may be the disk that a file server exports. The reverse is refused, because WAL is
     not safe across hosts and converting needs certainty that no other process has the file open.
     """
-    wanted = _wanted_mode(path)
+    wanted = wanted_mode(path)
     header = read_header(path)
     if header is None or header.mode == wanted:
         return wanted
@@ -177,7 +177,8 @@ def choose_mode(path: Path) -> Mode:
     )
 
 
-def _wanted_mode(path: Path) -> Mode:
+def wanted_mode(path: Path) -> Mode:
+    """The mode of a new store: by the setting, or by the file system."""
     setting = settings.get("TAO_SDK_STORE_MODE")
     if setting == "auto":
         return "network" if on_network(path) else "wal"
@@ -210,14 +211,15 @@ def create(path: Path, mode: Mode) -> None:
     try:
         _remove_with_sidecars(draft)
         os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
-        _build(draft, mode)
+        build(draft, mode)
         draft.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"cannot create the job store {path}: {error.strerror}") from error
 
 
-def _build(draft: Path, mode: Mode) -> None:
+def build(draft: Path, mode: Mode) -> None:
+    """Make a store of an empty file."""
     connection = connect(draft, mode)
     try:
         connection.execute(f"PRAGMA journal_mode = {_JOURNAL[mode]}")

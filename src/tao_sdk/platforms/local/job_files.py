@@ -7,6 +7,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tao_sdk.untrusted import read_regular
+
+_MAX_BYTES = 4 << 20
+
 
 class DamagedFileError(Exception):
     """A file of ours does not hold what we wrote."""
@@ -86,17 +90,14 @@ class LocalJob(NamedTuple):
 
 def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """The file's content; None without a file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+    data = read_regular(path, _MAX_BYTES)
+    if data is None:
         return None
-    except UnicodeDecodeError as error:
-        raise DamagedFileError(f"{path} is damaged: {error}") from error
-    if not text and if_empty is not None:
+    if not data and if_empty is not None:
         return if_empty
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path} does not hold what a supervisor writes")
