@@ -20,7 +20,7 @@ from lab.kubernetes import CONTROL_PLANE, KubernetesLab, Namespace, private_clus
 from tao_sdk.errors import BackendUnreachableError, CredentialError
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.watching import Watch
+from tao_sdk.platforms.kubernetes.watch import Watch
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 LONG = 60.0

@@ -467,7 +467,7 @@ class TestStreams:
 
 def test_importing_is_cheap() -> None:
     """Neither the official client nor YAML: each would be most of a program's start."""
-    program = "import sys, tao_sdk.platforms.kubernetes.watching; print(*sys.modules)"
+    program = "import sys, tao_sdk.platforms.kubernetes.watch; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

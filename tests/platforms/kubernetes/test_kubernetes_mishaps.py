@@ -42,7 +42,7 @@ from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
 from tao_sdk.platforms.kubernetes.log_lines import START, Position, TimedLines
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
-from tao_sdk.platforms.kubernetes.states import interpret, needs_pods
+from tao_sdk.platforms.kubernetes.status import interpret, needs_running_pods
 from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.logs import LogStream
 
@@ -190,20 +190,31 @@ class TestOverlay:
             assert sdk.plan(**named, node_selector=selector, overlay=here)
 
 
+RUNNING = pod(phase="Running", state={"running": {"startedAt": "2026-04-20T09:00:01Z"}})
+
+
 class TestBeingStopped:
-    """A pod that is being stopped is not ready any more, and runs until it has ended."""
+    """The counts of a Job that is being deleted are not updated any more: its pods show it."""
 
-    DELETED = "2026-04-20T09:05:00Z"
-
-    def test_a_job_that_ran_still_does(self) -> None:
-        going = job(status={"terminating": 1}, deletionTimestamp=self.DELETED)
-        assert needs_pods(going)
-        assert interpret(going).state is JobState.RUNNING
-
-    def test_one_that_never_ran_does_not(self) -> None:
-        going = job(status={"terminating": 1}, deletionTimestamp=self.DELETED)
-        assert interpret(going, [pod()]).state is JobState.PENDING
-        assert interpret(job(deletionTimestamp=self.DELETED)).state is JobState.PENDING
+    @pytest.mark.parametrize(
+        ("counts", "pods", "state"),
+        [
+            ({"active": 1, "ready": 1}, [], JobState.RUNNING),
+            ({"active": 1, "ready": 0}, [RUNNING], JobState.RUNNING),
+            ({"terminating": 1}, [RUNNING], JobState.RUNNING),
+            ({"active": 2, "ready": 0}, [RUNNING, pod()], JobState.RUNNING),
+            ({"active": 1, "ready": 0}, [pod()], JobState.PENDING),
+            ({"active": 1, "ready": 0}, [], JobState.PENDING),
+            ({"terminating": 1}, None, JobState.RUNNING),
+            ({}, [], JobState.PENDING),
+        ],
+    )
+    def test_it_runs_as_long_as_a_pod_does(
+        self, counts: dict[str, int], pods: list[Any] | None, state: JobState
+    ) -> None:
+        going = job(status=counts, deletionTimestamp="2026-04-20T09:05:00Z")
+        assert interpret(going, pods).state is state
+        assert needs_running_pods(going) == (bool(counts) and not counts.get("ready"))
 
 
 def environment(**keywords: Any) -> dict[str, str]:

@@ -31,10 +31,10 @@ from api_server import (
 )
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.kubernetes import watching
+from tao_sdk.platforms.kubernetes import watch as watch_module
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient, Timeouts
-from tao_sdk.platforms.kubernetes.watching import Watch, lines
+from tao_sdk.platforms.kubernetes.watch import Watch, lines
 
 LONG = 30.0
 
@@ -60,6 +60,7 @@ class Cluster:
         self.list_refusal: bytes | None = None
         self.watch_refusals: list[bytes] = []
         self.watching = threading.Event()
+        self.head = CHUNKED
 
     def handle(self, request: Request, connection: ssl.SSLSocket) -> None:
         if "watch=true" not in request.target:
@@ -69,7 +70,7 @@ class Cluster:
         if self.watch_refusals:
             connection.sendall(self.watch_refusals.pop(0))
             return
-        connection.sendall(CHUNKED)
+        connection.sendall(self.head)
         self.watching.set()
         while (told := self.events.get(timeout=LONG)) is not None:
             if told == b"":
@@ -129,7 +130,7 @@ def until(watch: Watch, wanted: Callable[[], bool]) -> None:
     deadline = time.monotonic() + LONG
     while not wanted():
         assert time.monotonic() < deadline
-        watch.wait(0.5)
+        watch.wait(watch.changes, 0.5)
 
 
 def watches(server: ApiServer) -> list[str]:
@@ -164,14 +165,32 @@ class TestChanges:
         assert "timeoutSeconds=60" in asked
 
     def test_waiting_ends_with_a_change(self, watch: Watch, cluster: Cluster) -> None:
-        assert watch.wait(LONG), "the first list"
-        watch.snapshot()
-        assert not watch.wait(0.01)
+        assert watch.wait(0, LONG), "the first list"
+        assert watch.changes == 1
+        assert not watch.wait(1, 0.01)
         cluster.tell(event("MODIFIED", pod("a", 2, "Running")))
-        assert watch.wait(LONG)
-        assert watch.wait(LONG), "until somebody has looked"
+        assert watch.wait(1, LONG)
+        assert watch.wait(1, LONG), "for each caller that has not seen it"
+        assert not watch.wait(2, 0.01)
+
+    def test_no_more_is_kept_than_is_needed(self, api: KubernetesClient, cluster: Cluster) -> None:
+        def trim(item: dict[str, Any]) -> dict[str, Any]:
+            return {"status": item["status"]}
+
+        with closing(Watch(api, PODS, trim)) as watch:
+            assert watch.snapshot()["a"] == {"status": {"phase": "Pending"}}
+            cluster.tell(event("MODIFIED", pod("a", 2, "Running")))
+            until(watch, lambda: watch.snapshot()["a"] == {"status": {"phase": "Running"}})
+
+    def test_an_answer_with_connection_close(
+        self, watch: Watch, cluster: Cluster, server: ApiServer
+    ) -> None:
+        """As gateways answer; it ended the thread."""
+        cluster.head = CHUNKED.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         watch.snapshot()
-        assert not watch.wait(0.01)
+        cluster.tell(event("MODIFIED", pod("a", 2, "Running")), None)
+        until(watch, lambda: phases(watch) == {"a": "Running"})
+        until(watch, lambda: watches(server) == ["1", "2"])
 
     def test_a_bookmark_moves_the_version_and_nothing_else(
         self, watch: Watch, cluster: Cluster, server: ApiServer
@@ -231,8 +250,8 @@ class TestInterruptions:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Nothing comes, not even the end that the server had promised."""
-        monkeypatch.setattr(watching, "WATCH_SECONDS", 0)
-        monkeypatch.setattr(watching, "OVERDUE_SECONDS", 0.3)
+        monkeypatch.setattr(watch_module, "WATCH_SECONDS", 0)
+        monkeypatch.setattr(watch_module, "OVERDUE_SECONDS", 0.3)
         watch.snapshot()
         until(watch, lambda: len(watches(server)) > 1)
         assert lists(server) == 1
@@ -272,15 +291,15 @@ class TestTrouble:
         cluster.list_refusal = failure(403, "Forbidden", "pods is forbidden")
         cluster.watch_refusals = [failure(403, "Forbidden", "pods is forbidden")] * 50
         cluster.tell(None)
-        assert watch.wait(LONG), "that there is trouble is news"
+        assert watch.wait(1, LONG), "that there is trouble is news"
         for _ in range(2):
             with pytest.raises(ApiError, match="pods is forbidden") as caught:
                 watch.snapshot()
             assert caught.value.forbidden
-        assert not watch.wait(0.01), "that there still is, is none"
+        assert not watch.wait(2, 0.01), "that there still is, is none"
         cluster.pods, cluster.list_refusal = [pod("a", 9, "Succeeded")], None
         cluster.watch_refusals.clear()
-        assert watch.wait(LONG), "that it is over, is"
+        assert watch.wait(2, LONG), "that it is over, is"
         assert phases(watch) == {"a": "Succeeded"}
 
     def test_listing_without_watching_is_not_enough(self, watch: Watch, cluster: Cluster) -> None:
@@ -329,7 +348,7 @@ class TestEnd:
     ) -> None:
         watch.snapshot()
         [thread] = self.threads()
-        monkeypatch.setattr(watching, "_FORGOTTEN_SECONDS", 0.0)
+        monkeypatch.setattr(watch_module, "_UNUSED_SECONDS", 0.0)
         cluster.tell(None)  # it would be renewed now
         thread.join(LONG)
         assert not thread.is_alive()
@@ -347,16 +366,16 @@ class TestEnd:
 
     def test_whoever_waits_is_let_go(self, watch: Watch) -> None:
         watch.snapshot()
-        life = watch._life
-        assert life is not None
+        loop = watch._loop
+        assert loop is not None
         waited: list[bool] = []
-        waiting = threading.Thread(target=lambda: waited.append(life.wait(LONG)))
+        waiting = threading.Thread(target=lambda: waited.append(loop.wait(1, LONG)))
         waiting.start()
         watch.close()
         waiting.join(LONG)
         assert waited == [True]
         with pytest.raises(BackendUnreachableError, match="was closed"):
-            life.snapshot()
+            loop.snapshot()
 
     def test_a_forked_process_has_no_thread_and_begins_its_own(
         self, api: KubernetesClient, server: ApiServer
@@ -365,11 +384,11 @@ class TestEnd:
 import os, signal, sys, threading
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
-from tao_sdk.platforms.kubernetes.watching import Watch
+from tao_sdk.platforms.kubernetes.watch import Watch
 signal.alarm(60)
 watch = Watch(KubernetesClient(ClusterAccess.find()), {PODS!r})
 watch.snapshot()
-with watch._beginning, watch._life._changed:  # as another thread might
+with watch._lock, watch._loop._changed:  # as another thread might
     child = os.fork()
 if not child:
     alone = threading.active_count() == 1
@@ -385,7 +404,7 @@ sys.exit(0 if ended == 0 and list(watch.snapshot()) == ["a"] else 1)
         program = f"""
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
-from tao_sdk.platforms.kubernetes.watching import Watch
+from tao_sdk.platforms.kubernetes.watch import Watch
 Watch(KubernetesClient(ClusterAccess.find()), {PODS!r}).snapshot()
 """
         ran = subprocess.run(

@@ -37,13 +37,12 @@ from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
-from tao_sdk.platforms.kubernetes.observer import GONE, Observer
-from tao_sdk.platforms.kubernetes.pauses import WatchPauses
+from tao_sdk.platforms.kubernetes.observe import GONE, Observer
 from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
 from tao_sdk.platforms.kubernetes.saving import LogSaver
-from tao_sdk.platforms.kubernetes.states import has_ended, is_another, waiting_for
+from tao_sdk.platforms.kubernetes.status import has_ended, is_another, waiting_for
 from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -168,8 +167,7 @@ class KubernetesBackend(Backend):
         return seen
 
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
-        namespaces = self._observer.namespaces
-        return WatchPauses(self.transport, job_ids, lambda: namespaces, self.poll_seconds)
+        return self._observer.backoff(job_ids, self.poll_seconds)
 
     def cancel(self, job: JobRef) -> None:
         self._kept.mark(job.job_id, CANCELED)
@@ -241,25 +239,25 @@ class KubernetesBackend(Backend):
         """Why a job that waits will wait for ever, unless somebody does something about it."""
         namespace = job.native["namespace"]
         with self._asking():
-            look = self._observer.look(namespace, [job])
-        found = look.jobs.get(job.job_id)
+            seen = self._observer.snapshot(namespace, [job])
+        found = seen.jobs.get(job.job_id)
         if found is None or has_ended(found) or is_another(found, job.native):
             return None
-        for _, issue in waiting_for(found, look.pods_of(found) or (), look.events):
+        for _, issue in waiting_for(found, seen.pods_of(found) or (), seen.events):
             if issue.reason in STUCK:
                 return Evidence(reason=f"{issue.reason}: {issue.message}", never_started=True)
         return None
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         with self._asking():
-            look = self._observer.look(job.native["namespace"], [job])
+            seen = self._observer.snapshot(job.native["namespace"], [job])
             pods = self._pods(job)
         if pods:
-            return [replica_of(pod, look.events) for pod in in_order(pods)]
-        found = look.jobs.get(job.job_id)
+            return [replica_of(pod, seen.events) for pod in in_order(pods)]
+        found = seen.jobs.get(job.job_id)
         if found is None or has_ended(found) or is_another(found, job.native):
             return []
-        return [replica_to_come(found, look.events)]
+        return [replica_to_come(found, seen.events)]
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         if not job.native["results"]:

@@ -28,7 +28,7 @@ from tao_sdk.platforms.kubernetes.pods import (
     phase_of,
     rank_of,
 )
-from tao_sdk.platforms.kubernetes.states import (
+from tao_sdk.platforms.kubernetes.status import (
     EMPTY_WORDS,
     conditions_of,
     first_failed,

@@ -16,7 +16,7 @@ from tao_sdk.platforms.kubernetes.pods import (
     rank_of,
     started_at,
 )
-from tao_sdk.platforms.kubernetes.states import queue_of, waiting_for
+from tao_sdk.platforms.kubernetes.status import queue_of, waiting_for
 
 Events = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -25,7 +25,7 @@ from typing import Any
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
 from tao_sdk.platforms.kubernetes import kinds, manifests, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.states import is_half_made
+from tao_sdk.platforms.kubernetes.status import is_half_made
 
 # Statuses that mean that the server has done nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422})

@@ -12,8 +12,9 @@ from kubernetes_sdk import LONG, asked, job_name, opened, pods_of
 from lab.kubernetes import ALICE, CONTROL_PLANE, KubernetesLab, Namespace, private_cluster
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.kubernetes import KubernetesSDK, following, watching
-from tao_sdk.platforms.kubernetes.states import are_its_pods
+from tao_sdk.platforms.kubernetes import KubernetesSDK
+from tao_sdk.platforms.kubernetes import watch as watch_module
+from tao_sdk.platforms.kubernetes.status import are_its_pods
 
 MANY = 25  # more than are asked for by name, also when some have ended
 _LISTS = ("/jobs", "/pods")
@@ -95,8 +96,8 @@ def test_a_job_that_was_just_made_or_is_gone_is_asked_for(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes a minute takes seconds."""
-    monkeypatch.setattr(watching, "WATCH_SECONDS", 2)
-    monkeypatch.setattr(following, "_REFUSED_SECONDS", 1.0)
+    monkeypatch.setattr(watch_module, "WATCH_SECONDS", 2)
+    monkeypatch.setattr(watch_module, "_REFUSED_SECONDS", 1.0)
 
 
 @pytest.mark.usefixtures("impatient")

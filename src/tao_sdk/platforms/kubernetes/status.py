@@ -18,6 +18,7 @@ from tao_sdk.platforms.kubernetes.pods import (
     Issue,
     Pod,
     end_of,
+    has_begun,
     in_order,
     is_being_made,
     issue_from,
@@ -86,6 +87,15 @@ def needs_pods(job: Job) -> bool:
     return _count(job, "active") > _count(job, "ready")
 
 
+def needs_running_pods(job: Job) -> bool:
+    """Whether only its running pods show that it still runs: it is being deleted.
+
+    The counts of such a Job are not updated any more.
+    """
+    deleted = bool(job["metadata"].get("deletionTimestamp"))
+    return deleted and needs_pods(job) and not has_ended(job) and not _count(job, "ready")
+
+
 def are_its_pods(job: Job, pods: Sequence[Pod]) -> bool:
     """Can a Job that needs a look at its pods have meant these, and no others?
 
@@ -94,6 +104,8 @@ def are_its_pods(job: Job, pods: Sequence[Pod]) -> bool:
     """
     if "Failed" in conditions_of(job):
         return any(phase_of(pod) == "Failed" for pod in pods)
+    if needs_running_pods(job):
+        return False
     waiting = sum(phase_of(pod) == "Pending" for pod in pods)
     return not _count(job, "terminating") and _count(job, "ready") + waiting == _count(
         job, "active"
@@ -140,7 +152,7 @@ def interpret(
     if "Failed" in conditions:
         return _failed(job, conditions["Failed"], pods or ())
     if job["metadata"].get("deletionTimestamp"):
-        begun = _still_runs(job, pods or ())
+        begun = _still_runs(job, pods)
         state = JobState.RUNNING if begun else JobState.PENDING
         return Observation(state, "being deleted", started_at=_begun(job) if begun else "")
     if is_suspended(job):
@@ -258,10 +270,13 @@ def _why(waiting: Sequence[tuple[int, Issue]], ranks: int) -> str:
     return f"{len(waiting)} of {ranks} pods wait; rank {rank}: {told}"
 
 
-def _still_runs(job: Job, pods: Sequence[Pod]) -> bool:
-    """Does a pod of a Job that is being deleted run? One that is being stopped does until then."""
-    waiting = sum(phase_of(pod) == "Pending" for pod in pods)
-    return _count(job, "ready") > 0 or _count(job, "terminating") > waiting
+def _still_runs(job: Job, pods: Sequence[Pod] | None) -> bool:
+    """Whether a Job that is being deleted has begun; what it counts may be out of date for good."""
+    if _count(job, "ready"):
+        return True
+    if pods is None:
+        return _count(job, "terminating") > 0
+    return any(phase_of(pod) == "Running" or has_begun(pod) for pod in pods)
 
 
 def _is_older(one: Mapping[str, Any], age: timedelta, now: datetime) -> bool:

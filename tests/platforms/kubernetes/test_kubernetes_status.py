@@ -18,7 +18,8 @@ from kubernetes_objects import (
 )
 
 from tao_sdk.failures import explain
-from tao_sdk.platforms.kubernetes import evidence, replicas, states
+from tao_sdk.platforms.kubernetes import evidence, replicas
+from tao_sdk.platforms.kubernetes import status as job_status
 from tao_sdk.platforms.kubernetes.pods import issue_of
 
 STARTED = {"startTime": "2026-04-20T09:00:01Z"}
@@ -27,7 +28,7 @@ LATER = datetime(2026, 4, 20, 9, 30, tzinfo=timezone.utc)
 
 
 def state_of(*args: Any, **kwargs: Any) -> tuple[str, str]:
-    seen = states.interpret(*args, **kwargs)
+    seen = job_status.interpret(*args, **kwargs)
     assert seen.state is not None
     return seen.state.value, seen.message
 
@@ -57,8 +58,8 @@ def test_running() -> None:
     assert state_of(job(status={**STARTED, "active": 1, "ready": 1})) == ("Running", "")
     # Its pod runs, and the Job has not counted it as ready yet.
     assert state_of(job(status=ACTIVE), [])[0] == "Running"
-    assert not states.needs_pods(job(status={**STARTED, "active": 1, "ready": 1}))
-    assert states.needs_pods(job(status=ACTIVE))
+    assert not job_status.needs_pods(job(status={**STARTED, "active": 1, "ready": 1}))
+    assert job_status.needs_pods(job(status=ACTIVE))
 
 
 def test_some_of_several_wait() -> None:
@@ -82,7 +83,7 @@ def test_some_of_several_wait() -> None:
 def test_pods_that_are_refused(message: str) -> None:
     """Quotas and policies refuse pods, not Jobs: only an event tells."""
     refused = job(status={})
-    assert states.needs_events(refused, [], LATER)
+    assert job_status.needs_events(refused, [], LATER)
     events = {"job-uid": [warning("job-uid", "FailedCreate", message)]}
     status, told = state_of(refused, [], events)
     assert status == "Pending"
@@ -94,13 +95,13 @@ def test_pods_that_are_refused(message: str) -> None:
 
 def test_a_new_job_needs_no_explanation() -> None:
     just_now = datetime(2026, 4, 20, 9, 0, 1, tzinfo=timezone.utc)
-    assert not states.needs_events(job(), [], just_now)
+    assert not job_status.needs_events(job(), [], just_now)
     assert state_of(job()) == ("Pending", "its pod is being made")
 
 
 def test_a_volume_that_does_not_come() -> None:
     stuck = pod(node="n1", state=waiting("ContainerCreating"))
-    assert states.needs_events(job(status=ACTIVE), [stuck], LATER)
+    assert job_status.needs_events(job(status=ACTIVE), [stuck], LATER)
     events = {
         stuck["metadata"]["uid"]: [warning("", "FailedMount", "MountVolume.SetUp failed: no route")]
     }
@@ -132,7 +133,7 @@ def test_complete_only_when_a_condition_says_so() -> None:
     assert state_of(job(status=done))[0] == "Running"
     criteria = {**done, "conditions": [condition("SuccessCriteriaMet", "CompletionsReached")]}
     assert state_of(job(status=criteria))[0] == "Running"
-    seen = states.interpret(job(status={**done, "conditions": [condition("Complete")]}))
+    seen = job_status.interpret(job(status={**done, "conditions": [condition("Complete")]}))
     assert (seen.state, seen.exit_code) == ("Complete", 0)
     assert (seen.started_at, seen.ended_at) == ("2026-04-20T09:00:01Z", "2026-04-20T09:09:00Z")
 
@@ -166,7 +167,7 @@ def failed(reason: str = "BackoffLimitExceeded", message: str = "too often", **s
 )
 def test_failures_are_told_and_explained(end: Any, code: int, err_class: str) -> None:
     ended = pod(phase="Failed", node="n1", state=end)
-    seen = states.interpret(failed(), [ended])
+    seen = job_status.interpret(failed(), [ended])
     assert (seen.state, seen.exit_code) == ("Error", code)
     assert f"ended with exit code {code}" in seen.message
     found = explain(evidence.conclude([ended], 1, evidence.condition_text(failed())))
@@ -236,7 +237,7 @@ def test_a_job_that_never_began_is_explained_as_well(stuck: Any, err_class: str)
 
 def test_the_time_limit_of_the_job() -> None:
     told = failed("DeadlineExceeded", "Job was active longer than specified deadline")
-    seen = states.interpret(told)
+    seen = job_status.interpret(told)
     assert "active longer than specified deadline" in seen.message
     found = explain(evidence.conclude([], 1, evidence.condition_text(told)))
     assert found["err_class"] == "ERR_TIMEOUT"
@@ -254,7 +255,7 @@ def test_the_first_rank_that_failed_is_named() -> None:
             state=terminated(143, ended="2026-04-20T09:05:01Z"),
         ),
     ]
-    seen = states.interpret(failed(completions=3), pods)
+    seen = job_status.interpret(failed(completions=3), pods)
     assert seen.message == "rank 2 ended with exit code 9"
     found = explain(evidence.conclude(pods, 3, ""))
     assert (found["rank"], found["node"], found["exit_code"]) == (2, "n2", 9)
