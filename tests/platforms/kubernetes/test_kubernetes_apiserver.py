@@ -250,7 +250,7 @@ def until(watch: Watch, wanted: set[str]) -> None:
             if not error.forbidden:
                 raise
         assert time.monotonic() < deadline
-        watch.wait(1)
+        watch.wait(watch.changes, 1)
 
 
 class TestWatching:
@@ -285,8 +285,9 @@ class TestWatching:
             api.create(maps, settings_map("before"))
             with closing(Watch(api, maps)) as watch:
                 until(watch, {"before"})
+                changes = watch.changes
                 cluster.stop_apiserver()
-                assert watch.wait(LONG)
+                assert watch.wait(changes, LONG)
                 with pytest.raises(BackendUnreachableError, match="the Kubernetes API at"):
                     watch.snapshot()
                 cluster.start_apiserver()
