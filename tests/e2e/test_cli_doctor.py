@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -116,7 +117,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     text = (Path(SOURCE).parent / "pyproject.toml").read_text(encoding="utf-8")
     table = text.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
     declared = {
-        extra: tuple(re.findall(r'"(\w+)>', packages))
+        extra: tuple(re.findall(r'"(\w+)[>\[]', packages))
         for extra, packages in re.findall(r"^(\w+) = \[(.*?)\]$", table, re.MULTILINE)
     }
     for name in ("all", "dev"):
@@ -132,6 +133,17 @@ def test_a_missing_extra_comes_with_the_command_that_installs_it(cli: Cli) -> No
             assert found["todo"] == f"pip install 'tao-sdk[{extra}]'"
         else:
             assert found["text"] == "installed"
+
+
+def test_jobs_of_kubernetes_do_without_the_official_client(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kubernetes'] = None\n")
+    cli.environment["PYTHONPATH"] = f"{tmp_path}:{SOURCE}"
+    [found] = _check(cli, "kubernetes")[:1]
+    assert found["level"] == "note"
+    assert "installed without kubernetes (kubernetes: only the preflight commands" in found["text"]
+    modules = (Path(SOURCE) / "tao_sdk" / "platforms" / "kubernetes").glob("[!_]*.py")
+    imports = "; ".join(f"import tao_sdk.platforms.kubernetes.{path.stem}" for path in modules)
+    subprocess.run([sys.executable, "-c", imports], env=cli.environment, check=True)
 
 
 # ---------------------------------------------------------------- credentials and settings

@@ -19,13 +19,20 @@ _OTHER = "nvidia-tao-sdk"
 
 EXTRAS = {
     "docker": ("docker", "urllib3"),
-    "kubernetes": ("kubernetes",),
+    "kubernetes": ("kubernetes", "urllib3"),
+    "lepton": ("urllib3",),
     "automl": ("optuna",),
     "web": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "tui": ("textual",),
 }
 """Extra -> the packages it brings, by the names they are imported under."""
+
+_UNUSED_BY_JOBS = {
+    "kubernetes": "only the preflight commands of the skills import it; jobs, logs and results do "
+    "without it",
+}
+"""Packages of an extra that its platform works without -> what they are for."""
 
 
 def check_installation() -> Iterator[Finding]:
@@ -39,11 +46,14 @@ def check_installation() -> Iterator[Finding]:
 def check_extras() -> Iterator[Finding]:
     for extra, packages in EXTRAS.items():
         missing = [name for name in packages if util.find_spec(name) is None]
-        if missing:
-            install = f"pip install '{_OURS}[{extra}]'"
-            yield note(extra, f"not installed ({', '.join(missing)})", install)
-        else:
+        install = f"pip install '{_OURS}[{extra}]'"
+        if not missing:
             yield Finding(extra, "installed")
+        elif _UNUSED_BY_JOBS.keys() >= set(missing):
+            uses = "; ".join(f"{name}: {_UNUSED_BY_JOBS[name]}" for name in missing)
+            yield note(extra, f"installed without {', '.join(missing)} ({uses})", install)
+        else:
+            yield note(extra, f"not installed ({', '.join(missing)})", install)
 
 
 def _check_distribution() -> Iterator[Finding]:
