@@ -89,12 +89,12 @@ class ActionWorkflow:
 
     def write_metadata(self, **metadata: object) -> None:
         """Replace metadata.json by these values and the time."""
-        storable = _storable(metadata, _known_secrets())
+        storable = _storable(metadata, settings.known_secrets())
         write_private_json(self.metadata_path, {"updated_at": utc_now(), **storable})
 
     def write_submission(self, job: Job, specs: object, script_runner: object) -> None:
         """Record a job that was just submitted, beside those of the run that are there already."""
-        secrets = _known_secrets()
+        secrets = settings.known_secrets()
         event = {
             "timestamp": utc_now(),
             "event": "submitted",
@@ -123,7 +123,7 @@ class ActionWorkflow:
             job_id = job_id or status.job_id
             message = message or status.message
             status = status.status
-        secrets = _known_secrets()
+        secrets = settings.known_secrets()
         with self._locked():
             job_id = job_id or self._load().latest
             if not job_id:
@@ -353,18 +353,6 @@ def _make_private_folder(folder: Path) -> None:
 
 
 # -- values
-
-
-def _known_secrets() -> list[Secret]:
-    """Every secret of the environment, under each of its names."""
-    environment = settings.process_environment()
-    return [
-        Secret(value)
-        for setting in settings.SETTINGS.values()
-        if setting.secret
-        for name in (setting.name, *setting.aliases)
-        if (value := environment.get(name, "").strip())
-    ]
 
 
 def _storable_command(value: object, secrets: list[Secret]) -> Any:

@@ -30,7 +30,7 @@ from tao_sdk.runner.places import set_value
 from tao_sdk.runner.resume import RESUME_KEY
 from tao_sdk.runner.tasks import StagingTask, write_paths
 from tao_sdk.runner.uris import is_archive, scheme_of
-from tao_sdk.secrets import ADDRESS_SECRETS, find_exposed, seal
+from tao_sdk.secrets import ADDRESS_SECRETS, find_exposed
 from tao_sdk.spec_files import dump_spec
 from tao_sdk.spec_serialization import SpecTypeError, normalize_config_format, normalize_data
 
@@ -164,13 +164,7 @@ def _refuse_nul(payload: Mapping[str, Any]) -> None:
 
 def _refuse_secrets(payload: Mapping[str, Any]) -> None:
     """A payload is in a command line, a plan and a store: many can read it."""
-    known = seal(
-        {
-            name: value
-            for name, setting in settings.SETTINGS.items()
-            if setting.secret and (value := settings.lookup(name))
-        }
-    )
+    known = settings.secret_values()
     for where, text in _texts(payload):
         name = find_exposed(text, known)
         if name in ADDRESS_SECRETS:

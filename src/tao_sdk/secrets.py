@@ -8,8 +8,9 @@ must be what runs; text that we wrote ourselves (log lines, error messages) pass
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
 PLACEHOLDER = "[secret]"
@@ -17,34 +18,45 @@ PLACEHOLDER = "[secret]"
 # Shorter values ("1", "true", "eth0") appear everywhere and hide nothing.
 SHORTEST_SECRET = 8
 
-# First whole addresses are found, then each is looked at once: linear in the text, whatever it is.
+# Each pattern reads a text once, whatever the text is: a job may have written it.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s'\"<>]+", re.IGNORECASE)
-# A presigned URL is a credential of its own: whoever reads it can use it until it expires.
+# A presigned URL is a credential of its own: every reader can use it until it expires.
 _SIGNATURE = re.compile(
-    r"[?&](?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^&]",
+    r"(?:[?&;]|\\u0026)(?:X-Amz-Signature|X-Goog-Signature|Signature|sig|X-Amz-Security-Token)=[^&]",
     re.IGNORECASE,
 )
 # Refused only where it is one for certain: not a variable, which is filled in inside the job.
-_PASSWORD = re.compile(r"://(?:\$\{[^}]*\}|(?!\$\{)[^/:@])*:(?!\$)[^/@]+@")
-# Hidden wherever it may be one: a password may hold anything, up to the last @.
-_PERHAPS_PASSWORD = re.compile(r"://([^/:@]*):.+@")
+_PASSWORD = re.compile(r"://(?:\$\{[^}/]*\}|(?!\$\{)[^/:@])*:(?!\$)[^/@]+@")
+_TOKEN = re.compile(r"(\bhttps?://)(?![${%]|git@)[^/:@?#]+@", re.IGNORECASE)
+# Hidden wherever a password may follow: it may hold anything, up to the last @.
+_USER = re.compile(r"://[^/:@]*:(?=.)")
 
 _PRESIGNED = "a presigned URL"
 _URL_PASSWORD = "a password in a URL"  # noqa: S105 - a name for it
-ADDRESS_SECRETS = (_PRESIGNED, _URL_PASSWORD)
+_URL_TOKEN = "a token in a URL"  # noqa: S105 - a name for it
+ADDRESS_SECRETS = (_PRESIGNED, _URL_PASSWORD, _URL_TOKEN)
 
 
 class Secret:
     """A value that shows itself only to `reveal()`."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_spellings", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        self._spellings: frozenset[str] | None = None
 
     def reveal(self) -> str:
         """The value itself. Every call is a place to check in a review."""
         return self._value
+
+    def spellings(self) -> frozenset[str]:
+        """Every form in which a program may print the value, or a line of it; as secret as it."""
+        if self._spellings is None:
+            lines = (line.strip() for line in self._value.splitlines())
+            parts = {part for part in (self._value, *lines) if len(part) >= SHORTEST_SECRET}
+            self._spellings = frozenset(form for part in parts for form in _forms(part))
+        return self._spellings
 
     def __bool__(self) -> bool:
         return bool(self._value)
@@ -91,15 +103,17 @@ def find_exposed(text: str, known: Mapping[str, Secret]) -> str | None:
             return _PRESIGNED
         if _PASSWORD.search(address):
             return _URL_PASSWORD
+        if _TOKEN.search(address):
+            return _URL_TOKEN
     return None
 
 
 def redact(text: str, known: Iterable[Secret] = ()) -> str:
-    """Replace known secret values, presigned URLs and URL passwords in text of our own."""
+    """Replace known secret values, presigned URLs and credentials in URLs in text of our own."""
     # Longest first, so that a value containing another one is replaced whole.
-    for value in sorted((secret.reveal() for secret in known), key=len, reverse=True):
-        if len(value) >= SHORTEST_SECRET:
-            text = text.replace(value, PLACEHOLDER)
+    forms = {form for secret in known for form in secret.spellings()}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, PLACEHOLDER)
     return _ADDRESS.sub(_redact_address, text)
 
 
@@ -107,4 +121,32 @@ def _redact_address(match: re.Match[str]) -> str:
     address = match.group()
     if _SIGNATURE.search(address):
         return PLACEHOLDER
-    return _PERHAPS_PASSWORD.sub(rf"://\1:{PLACEHOLDER}@", address, count=1)
+    before, at, host = address.rpartition("@")
+    if found := _USER.search(before):
+        return before[: found.end()] + PLACEHOLDER + at + host
+    return _TOKEN.sub(rf"\1{PLACEHOLDER}@", address)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """The value as it is, escaped as in JSON and Python, quoted as in a URL, and in base64."""
+    import base64
+    from urllib.parse import quote  # both here, because most processes redact nothing
+
+    yield value
+    yield repr(value)[1:-1]
+    for ascii_only in (True, False):
+        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        yield escaped
+        yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]  # JSON quoted in JSON
+    data = value.encode(errors="surrogatepass")
+    for safe in ("", "/"):
+        quoted = quote(data, safe)
+        yield quoted
+        yield re.sub("%..", lambda code: code.group().lower(), quoted)
+        yield quoted.replace("%20", "+")
+    # Other bytes may stand before the value ("user:value"): only whole characters of it count.
+    for others in range(3):
+        encoded = base64.b64encode(bytes(others) + data).decode()
+        whole = encoded[-(-others * 4 // 3) : (others + len(data)) * 4 // 3]
+        yield whole
+        yield whole.replace("+", "-").replace("/", "_")

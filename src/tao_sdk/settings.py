@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tao_sdk.errors import CredentialError, ValidationError
-from tao_sdk.secrets import Secret
+from tao_sdk.secrets import Secret, seal
 
 
 class Setting(NamedTuple):
@@ -399,6 +399,11 @@ def injected_credentials() -> dict[str, str]:
     }
 
 
+def staging_environment() -> dict[str, str]:
+    """The environment in which a job stages data, so that the client asks with the same keys."""
+    return {**os.environ, **injected_credentials()}
+
+
 def secret_names() -> list[str]:
     """Every name under which the environment may hold a secret."""
     return [
@@ -409,9 +414,15 @@ def secret_names() -> list[str]:
     ]
 
 
+def secret_values() -> dict[str, Secret]:
+    """Every secret that the environment holds, under each of its names."""
+    stripped = {name: os.environ.get(name, "").strip() for name in secret_names()}
+    return seal({name: value for name, value in stripped.items() if value})
+
+
 def known_secrets() -> list[Secret]:
     """The values that this process knows to be secret, for redaction."""
-    return [Secret(value) for name in SETTINGS if SETTINGS[name].secret and (value := lookup(name))]
+    return list(secret_values().values())
 
 
 def process_environment() -> Mapping[str, str]:

@@ -9,7 +9,9 @@ import pytest
 from tao_sdk.cli import humanise
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.launch_options import option_value
+from tao_sdk.cli.output import Output
 from tao_sdk.cli.session import Place
+from tao_sdk.cli.table import show_table
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.request import Option, check_positive, check_text
 
@@ -64,6 +66,30 @@ def test_a_clock_that_went_backwards_makes_no_negative_span() -> None:
     later = (NOW + timedelta(hours=1)).isoformat()
     assert humanise.seconds_between(later, "", NOW) == 0.0
     assert humanise.seconds_between("", later, NOW) is None
+
+
+def test_a_job_of_the_future_has_no_negative_age(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        **dict.fromkeys(
+            (
+                "network_arch",
+                "action",
+                "started_at",
+                "ended_at",
+                "phase",
+                "poll_error",
+                "updated_at",
+            )
+        ),
+        "job_id": "j",
+        "backend_type": "local",
+        "status": "Pending",
+        "request": "{}",
+        "created_at": "2999-01-01T00:00:00Z",
+        "message": "",
+    }
+    show_table(Output(), [FoundJob(Place(None), row)])
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[3] == "0 s"
 
 
 def test_only_generated_ids_are_shortened() -> None:

@@ -124,6 +124,13 @@ def test_the_one_thing_broken_is_named(launch: StoreLaunch, variant: Broken) -> 
     assert_names_it(launch, variant)
 
 
+def test_half_a_pair_beside_a_whole_one(launch: StoreLaunch) -> None:
+    """The job is given the whole pair under the names of the half one: the client uses it, too."""
+    launch.set("AWS_SECRET_ACCESS_KEY", "the-half-of-another-pair")
+    launch.set("AWS_ACCESS_KEY_ID", None)
+    assert_passes(launch.run())
+
+
 def test_a_wrong_key_is_refused_and_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,17 @@ def test_known_secrets_of_the_environment_are_refused(monkeypatch: pytest.Monkey
         build(cwd="/nvapi-0123456789")
 
 
+def test_a_secret_is_known_under_each_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "one-secret-0123")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret-0123")
+    for name, value in (
+        ("SECRET_KEY", "one-secret-0123"),
+        ("AWS_SECRET_ACCESS_KEY", "another-secret-0123"),
+    ):
+        with pytest.raises(SecretExposureError, match=f"command contains the value of {name}"):
+            build(command=f"aws configure set x {value}")
+
+
 def test_quoting_hides_no_secret() -> None:
     with pytest.raises(SecretExposureError, match="command contains the value of TOKEN"):
         build(command=["echo", "pa'ss-word-1234"], env_vars={"TOKEN": "pa'ss-word-1234"})
@@ -127,6 +138,18 @@ def test_passwords_in_addresses() -> None:
         build(command="git clone https://user:hunter2secret@host/x")
     assert "hunter2" not in str(caught.value)
     assert build(command="git clone https://user:$TOKEN@host/x")
+
+
+@pytest.mark.parametrize("keyword", ["command", "cwd"])
+def test_tokens_in_addresses(keyword: str) -> None:
+    with pytest.raises(SecretExposureError, match=f"{keyword} contains a token in a URL") as caught:
+        build(**{keyword: "git+https://ghp_0123456789@host/x"})
+    assert "ghp_" not in str(caught.value)
+    with pytest.raises(SecretExposureError, match="a token in a URL"):
+        build(specs={"source": "HTTPS://ghp_0123456789@host/x"})
+    for harmless in ("$TOKEN@host", "${TOKEN}@host", "host/a@b", "host?a@b", "git@host/x"):
+        assert build(command=f"git clone https://{harmless}")
+    assert build(command="rsync ssh://user@host/x .")
 
 
 def test_gpu_ids_take_text_and_numbers() -> None:

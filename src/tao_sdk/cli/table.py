@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from tao_sdk.cli.humanise import command_text, moment, one_line, rough_span, short_id
+from tao_sdk.cli.humanise import command_text, one_line, rough_span, seconds_between, short_id
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
 from tao_sdk.models import JobState
@@ -76,14 +76,14 @@ def progress_text(progress: Progress, *, bar: bool = True) -> str:
 
 
 def _cells(job: FoundJob, now: datetime) -> dict[str, str]:
-    created = moment(job.row["created_at"])
+    age = seconds_between(job.row["created_at"], "", now)
     gpus, nodes = job.request.get("gpu_count"), job.request.get("num_nodes") or 1
     per_node = "" if gpus is None else "all" if gpus == -1 else str(gpus)
     return {
         "JOB": short_id(job.job_id),
         "PLATFORM": job.platform,
         "STATE": job.status,
-        "AGE": rough_span((now - created).total_seconds()) if created else "",
+        "AGE": rough_span(age) if age is not None else "",
         "TIME": rough_span(job.seconds) if job.seconds is not None else "",
         "GPUS": f"{nodes}x{per_node}" if nodes > 1 else per_node,
         "WHAT": _what(job),

@@ -22,8 +22,7 @@ _VISIBLE = (
 
 def refuse_visible_secrets(plan: LaunchPlan) -> None:
     """Raise if a value of the plan, which many can read, holds a secret of the environment."""
-    secret = {name: settings.lookup(name) for name, one in settings.SETTINGS.items() if one.secret}
-    known = seal({**{name: value for name, value in secret.items() if value}, **plan.env_vars})
+    known = {**settings.secret_values(), **seal(plan.env_vars)}
     for where, text in _texts({name: getattr(plan, name) for name in _VISIBLE}):
         name = find_exposed(text, known)
         if name in ADDRESS_SECRETS:

@@ -285,7 +285,7 @@ def refuse_exposed_secrets(request: JobRequest, words: Iterable[str] = ()) -> No
     Command lines are visible to every user of a machine, and plans and stores are read by many:
     altering them silently would break "what we print is what runs", so we ask for a change.
     """
-    known = {**seal(_secret_settings()), **request.env}
+    known = {**settings.secret_values(), **request.env}
     for where, text in (*(("command", word) for word in words), *_visible_texts(request)):
         name = find_exposed(text, known)
         if name is None:
@@ -325,14 +325,6 @@ def _texts_of(where: str, value: Any) -> Iterable[tuple[str, str]]:
             yield from _texts_of(f"{where}[{index}]", item)
     elif value is not None:
         yield where, str(value)
-
-
-def _secret_settings() -> dict[str, str]:
-    return {
-        name: settings.lookup(name)
-        for name, setting in settings.SETTINGS.items()
-        if setting.secret and settings.lookup(name)
-    }
 
 
 def _check_command(command: str | Sequence[str]) -> str:

@@ -6,7 +6,7 @@ is not there" is an answer; "it could not be asked" is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,12 @@ def exists(uri: str, *, quick: bool = False) -> bool:
         try:
             if scheme_of(uri) == "s3":
                 return _s3_exists(uri)
-            list_uri(uri, {**_QUICK, **_environment()} if quick else _environment())
+            list_uri(
+                uri,
+                {**_QUICK, **settings.staging_environment()}
+                if quick
+                else settings.staging_environment(),
+            )
         except runner_errors.NotFoundError:
             return False
         return True
@@ -58,7 +63,7 @@ def look(uri: str) -> Found | None:
     from tao_sdk.runner.s3.store import Store
     from tao_sdk.storage import s3_questions
 
-    store = Store({**_QUICK, **_environment()})
+    store = Store({**_QUICK, **settings.staging_environment()})
     try:
         with errors_of_the_client(uri):
             found = (s3_questions.look(store, spelling) for spelling in _spellings(uri))
@@ -73,7 +78,7 @@ def list_names(uri: str) -> list[str]:
         try:
             if scheme_of(uri) == "s3":
                 return _s3_names(uri)
-            files = list_uri(uri, _environment()).files
+            files = list_uri(uri, settings.staging_environment()).files
         except runner_errors.NotFoundError as error:
             raise StorageError(str(error)) from None
     names = {
@@ -86,7 +91,7 @@ def list_files(uri: str) -> dict[str, int]:
     """Everything below a folder: relative paths and sizes; nothing where there is no folder."""
     with errors_of_the_client(uri):
         try:
-            listing = list_uri(uri, _environment(), "folder")
+            listing = list_uri(uri, settings.staging_environment(), "folder")
         except runner_errors.NotFoundError:
             return {}
     return {file.path: file.size for file in listing.files}
@@ -143,7 +148,7 @@ def _s3_names(uri: str) -> list[str]:
 def _s3() -> Iterator[Store]:
     from tao_sdk.runner.s3.store import Store
 
-    store = Store(_environment())
+    store = Store(settings.staging_environment())
     try:
         yield store
     finally:
@@ -154,7 +159,3 @@ def _spellings(uri: str) -> list[str]:
     """With the slashes single that were doubled by joining texts, and as it is written."""
     bucket, key = parse_s3(uri)
     return list(dict.fromkeys((f"s3://{bucket}/{key}", uri)))
-
-
-def _environment() -> Mapping[str, str]:
-    return settings.process_environment()

@@ -44,7 +44,7 @@ class S3Folder:
     """The objects whose names begin with a URI and a slash."""
 
     def __init__(self, uri: str) -> None:
-        environment = settings.process_environment()
+        environment = settings.staging_environment()
         with errors_of_the_client(uri):
             place = parse_uri(uri.rstrip("/") + "/")
             self._threads = max(1, int(read_number(environment, "TAO_TRANSFER_THREADS", 64)))
