@@ -151,11 +151,11 @@ def _capacity(cluster: Cluster, nodes: Items, request: PreflightRequest) -> Chec
         return warning("kubernetes.gpus", capacity.NO_OPERATOR)
     gpus = max(1, request.gpu_count or 1)
     wish = gpu_request(gpus, request.num_nodes, _placement(request.options))
-    judged = capacity.judge(wish, nodes, cluster.pods(), autoscaler=cluster.has_autoscaler())
-    if judged.error:
-        return failed("kubernetes.gpus", judged.error, "Ask for less, or add nodes.")
-    if judged.warnings:
-        return warning("kubernetes.gpus", "; ".join(judged.warnings))
+    refusal = capacity.why_never(wish, nodes)
+    if refusal and cluster.adds_nodes(nodes):
+        return warning("kubernetes.gpus", f"{refusal}. The cluster adds nodes by itself")
+    if refusal:
+        return failed("kubernetes.gpus", refusal, "Ask for less, or add nodes.")
     return passed("kubernetes.gpus", f"{total} GPUs are allocatable")
 
 

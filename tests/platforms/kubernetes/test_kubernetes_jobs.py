@@ -26,7 +26,7 @@ from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.kubernetes import KubernetesSDK, preflight
-from tao_sdk.platforms.kubernetes.leftovers import sweep
+from tao_sdk.platforms.kubernetes.cleanup import sweep
 from tao_sdk.platforms.kubernetes.submit import Submitter
 
 SECRET = "canary-value-77ab"  # noqa: S105 - made up
@@ -377,7 +377,7 @@ class TestTruth:
             before = len(calls)
             played.nodes.finish(pod)
             looks = 0
-            while not sdk.get_job_status(job.id).terminal:
+            while not sdk.look([job.id])[job.id].terminal:
                 pauses.pause(60)
                 looks += 1
         # Its end is three changes: of the pod's count, of what is to become of it, and the end.

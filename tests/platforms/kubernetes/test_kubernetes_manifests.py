@@ -358,8 +358,12 @@ def test_retries_for_failures_of_nodes_alone() -> None:
 @pytest.mark.parametrize(
     ("results", "ttl", "told"),
     [
-        ("", 60, "its log are lost unless a process polls while its Job is kept (60 s after"),
-        ("pvc://lab@data/x", 60, "the log is lost unless a process polls while its Job is kept"),
+        ("", 60, "its log are lost unless a process attends to it while its Job is kept (60 s"),
+        (
+            "pvc://lab@data/x",
+            60,
+            "the log is lost unless a process attends to it while its Job is kept",
+        ),
         ("pvc://lab@data/x", 3600, ""),
         ("", None, ""),
     ],

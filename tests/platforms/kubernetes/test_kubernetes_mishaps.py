@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from api_server import (
     says,
 )
 from kubernetes_objects import JOB_ID, TOKEN, job, objects, pod, request
-from kubernetes_sdk import asked, isolate, message_of, pods_of
+from kubernetes_sdk import asked, isolate, message_of, pods_of, started
 
 from lab.kubernetes import ADMIN, Namespace
 from lab.kubernetes.fake_nodes import SELECTOR
@@ -37,9 +36,12 @@ from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.kubernetes import KubernetesSDK, plan, saving
+from tao_sdk.platforms.kubernetes import KubernetesSDK, plan
+from tao_sdk.platforms.kubernetes import cleanup as cleanup_module
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
+from tao_sdk.platforms.kubernetes.cleanup import Cleanup
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
+from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.log_lines import START, Position, TimedLines
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.status import interpret, needs_running_pods
@@ -329,69 +331,150 @@ class TestManyAtOnceUnderAQuota:
         assert [seen.method for seen in server.server.requests] == ["POST", "GET"]
 
 
-def test_logs_are_kept_in_a_process_that_was_forked(
-    server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread that keeps them stays with the parent."""
-    kept = JobFiles(tmp_path / "kept")
-    api = server.answers(says(answer({"items": []})), monkeypatch)
-    saver = saving.LogSaver(api, kept)
-    held = _Held()
-    monkeypatch.setattr(saver, "_copy_all", held.copy)
-    saver.save(ended("of-parent"), "")
-    eventually(lambda: held.begun.is_set())
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        saver._copy_all = lambda job, _: os.write(write, job.job_id.encode())  # type: ignore[method-assign,assignment]
-        saver.save(ended("of-child"), "")
-        saver._ended.finish()
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    held.go_on.set()
-    with open(read, "rb") as told:
-        assert told.read() == b"of-child"
-
-
-@pytest.mark.parametrize(("lines", "is_all"), [(2, True), (3, False)])
-def test_a_log_that_is_not_kept_whole_says_so(
-    server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, is_all: bool
-) -> None:
-    time = "2026-04-20T09:00:01.500000000Z"
-    state = {"terminated": {"startedAt": time, "finishedAt": time, "exitCode": 0}}
-    listed = answer({"items": [pod(phase="Succeeded", state=state)]})
-    written = "".join(f"{time} line {n}\n" for n in range(lines))
-
-    def node(seen: Request, connection: ssl.SSLSocket) -> None:
-        if "/log" in seen.target:
-            connection.sendall(answer(written.encode()))
-        else:
-            connection.sendall(listed if "/pods" in seen.target else answer({"items": []}))
-
-    monkeypatch.setattr(saving, "_LINES", 3)
-    kept = JobFiles(tmp_path / "kept")
-    saver = saving.LogSaver(server.answers(node, monkeypatch), kept)
-    saver.save(ended(JOB_ID), "")
-    eventually(lambda: kept.named(JOB_ID, ".log"))
-    saver.close()
-    [text] = [path.read_text() for path in kept.named(JOB_ID, ".log").values()]
-    assert text.startswith(written)
-    assert ("its last 3 lines" not in text) == is_all
-    assert server.server is not None
-    assert "tailLines=3" in server.server.targets("/log")[0]
+TIME = "2026-04-20T09:00:01.500000000Z"
+ENDED = pod(
+    phase="Succeeded",
+    state={"terminated": {"startedAt": TIME, "finishedAt": TIME, "exitCode": 0}},
+)
 
 
 def ended(job_id: str) -> JobRef:
     return JobRef(JobIdentity(job_id, TOKEN), {"namespace": "lab", "results": ""}, "")
 
 
-class _Held:
-    """Work that takes as long as a test wants."""
+class TestCleanup:
+    """An attending process saves the logs of ended jobs and sweeps their namespace."""
 
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> JobFiles:
+        return JobFiles(tmp_path / "files")
 
-    def copy(self, _job: JobRef, _uid: str) -> None:
-        self.begun.set()
-        self.go_on.wait(30)
+    def cleanup(
+        self,
+        server: Played,
+        files: JobFiles,
+        monkeypatch: pytest.MonkeyPatch,
+        log: bytes,
+        **listed: bytes,
+    ) -> Cleanup:
+        """In a cluster with one ended pod, which answers with this log."""
+
+        def node(seen: Request, connection: ssl.SSLSocket) -> None:
+            if "/log" in seen.target:
+                connection.sendall(log)
+                return
+            resource = seen.target.partition("?")[0].rpartition("/")[2]
+            answers = {
+                "pods": answer({"items": [ENDED]}),
+                "kube-system": failure(403, "Forbidden", "cannot get namespaces"),
+                **listed,
+            }
+            connection.sendall(answers.get(resource, answer({"items": []})))
+
+        api = server.answers(node, monkeypatch)
+        return Cleanup(api, Cluster(api), files)
+
+    @pytest.mark.parametrize(("lines", "is_all"), [(2, True), (3, False)])
+    def test_a_log_that_is_not_saved_whole_says_so(
+        self,
+        server: Played,
+        files: JobFiles,
+        monkeypatch: pytest.MonkeyPatch,
+        lines: int,
+        is_all: bool,
+    ) -> None:
+        monkeypatch.setattr(cleanup_module, "_LINES", 3)
+        written = "".join(f"{TIME} line {n}\n" for n in range(lines))
+        cleanup = self.cleanup(server, files, monkeypatch, answer(written.encode()))
+        assert cleanup.advance([ended(JOB_ID)]) == [JOB_ID]
+        [text] = [path.read_text() for path in files.named(JOB_ID, ".log").values()]
+        assert text.startswith(written)
+        assert ("its last 3 lines" not in text) == is_all
+        assert server.server is not None
+        assert "tailLines=3" in server.server.targets("/log")[0]
+
+    def test_a_saved_log_is_not_read_again(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cleanup = self.cleanup(server, files, monkeypatch, answer(b""))
+        assert cleanup.advance([ended(JOB_ID)]) == cleanup.advance([ended(JOB_ID)]) == [JOB_ID]
+        assert server.server is not None
+        assert len(server.server.targets("/log")) == 1
+
+    @pytest.mark.parametrize(
+        "refusal",
+        [
+            failure(403, "Forbidden", "cannot get resource pods/log"),
+            failure(500, "InternalError", "dial tcp 10.0.0.7:10250: no route to host"),
+        ],
+    )
+    def test_a_log_that_the_cluster_cannot_serve_is_given_up(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch, refusal: bytes
+    ) -> None:
+        cleanup = self.cleanup(server, files, monkeypatch, refusal)
+        assert cleanup.advance([ended(JOB_ID)]) == [JOB_ID]
+        assert not files.named(JOB_ID, ".log")
+
+    def test_a_cluster_that_is_away_is_asked_again(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        away = failure(503, "ServiceUnavailable", "the server is starting")
+        cleanup = self.cleanup(server, files, monkeypatch, answer(b""), pods=away)
+        assert cleanup.advance([ended(JOB_ID)]) == []
+
+    def test_a_job_of_another_cluster_is_left_to_a_process_that_reaches_it(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cleanup = self.cleanup(server, files, monkeypatch, b"", pods=answer({"items": []}))
+        assert server.api is not None
+        here = {"namespace": "lab", "results": "", "server": server.api.access.server}
+        there = {**here, "server": "https://elsewhere:6443"}
+        jobs = [
+            ended(JOB_ID)._replace(native=here),
+            JobRef(JobIdentity("other", TOKEN), there),
+        ]
+        assert cleanup.advance(jobs) == [JOB_ID]
+
+    @pytest.mark.parametrize(
+        ("ended_at", "is_removed"),
+        [("2026-04-20T09:00:00Z", True), ("2099-01-01T00:00:00Z", False), ("", False)],
+    )
+    def test_an_ended_train_job_goes_after_its_time(
+        self,
+        server: Played,
+        files: JobFiles,
+        monkeypatch: pytest.MonkeyPatch,
+        ended_at: str,
+        is_removed: bool,
+    ) -> None:
+        """Kubernetes has no time to live for it, and its Secret goes with it."""
+        root = objects(kind="trainjob").root
+        root["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+        if ended_at:
+            condition = {"type": "Complete", "status": "True", "lastTransitionTime": ended_at}
+            root["status"] = {"conditions": [condition]}
+        del root["metadata"]["labels"]["tao-sdk-submitting"]
+        trainjobs = answer({"items": [root]})
+        self.cleanup(server, files, monkeypatch, answer(b""), trainjobs=trainjobs).advance(
+            [ended(JOB_ID)]
+        )
+        assert server.server is not None
+        removed = [seen.target for seen in server.server.requests if seen.method == "DELETE"]
+        assert len(removed) == is_removed
+        assert all(f"/trainjobs/tao-job-{JOB_ID}" in target for target in removed)
+
+
+def test_looking_at_an_end_saves_and_removes_nothing(
+    played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tao-sdk status` only looks, and no thread keeps its process alive."""
+    isolate(monkeypatch, played.kubeconfig())
+    with KubernetesSDK(state_file=tmp_path / "state.json", attend=False) as sdk:
+        job, pod = started(sdk, played)
+        played.nodes.finish(pod)
+        calls = len(sdk.backend.transport.calls)
+        eventually(lambda: job.refresh().status == "Complete")
+        asked_for = list(sdk.backend.transport.calls)[calls:]
+        assert all(call.startswith("GET") and not call.endswith("/log") for call in asked_for)
+        assert threading.enumerate() == [threading.main_thread()]
+        assert [row["job_id"] for row in sdk.store.jobs_to_clean("kubernetes")] == [job.id]

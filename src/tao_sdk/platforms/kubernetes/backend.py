@@ -27,21 +27,21 @@ from tao_sdk.platforms.backend import (
 )
 from tao_sdk.platforms.capabilities import PollBackoff
 from tao_sdk.platforms.common.credentials import job_credentials
-from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.kubernetes import kinds, manifests, naming, plan, volume_probe, volumes
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.capacity import total_gpus
+from tao_sdk.platforms.kubernetes.cleanup import Cleanup
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import Witness
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
-from tao_sdk.platforms.kubernetes.observe import GONE, Observer
+from tao_sdk.platforms.kubernetes.observe import GONE, Observer, list_pods
 from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
-from tao_sdk.platforms.kubernetes.saving import LogSaver
 from tao_sdk.platforms.kubernetes.status import has_ended, is_another, waiting_for
 from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.request import JobRequest
@@ -65,10 +65,10 @@ class KubernetesBackend(Backend):
         self.transport = KubernetesClient(access)
         self.cluster = Cluster(self.transport)
         self._kept = JobFiles(kept)
-        self._saver = LogSaver(KubernetesClient(access), self._kept)
         self._checks = plan.ClusterChecks(self.transport, self.cluster)
         self._submitter = Submitter(self.transport)
-        self._observer = Observer(self.transport, self.cluster, self._kept, self._saver)
+        self._observer = Observer(self.transport, self.cluster)
+        self._cleanup = Cleanup(self.transport, self.cluster, self._kept)
         self._witness = Witness(self.transport)
         self._probe = volume_probe.VolumeProbe(self.transport)
         self._records = Records(self._probe, self._nodes_of)
@@ -169,49 +169,27 @@ class KubernetesBackend(Backend):
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         return self._observer.backoff(job_ids, self.poll_seconds)
 
-    def cancel(self, job: JobRef) -> None:
-        self._kept.mark(job.job_id, CANCELED)
-        try:
-            with self._asking():
-                self._cancel(job)
-        except BackendUnreachableError:
-            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
-            raise
+    def advance(self, jobs: Sequence[JobRef]) -> list[str]:
+        return self._cleanup.advance(jobs)
 
-    def _cancel(self, job: JobRef) -> None:
-        found = self._submitter.find(kinds.named(job.native, job.job_id))
-        if found is None or is_another(found, job.native):
-            self._require_here(job)
-            return
-        if has_ended(found):
-            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
-            return
-        if found["metadata"].get("deletionTimestamp"):
-            return
-        self._follow_logs(job)
-        try:
-            self.transport.delete(
-                kinds.path_of(found),
-                {
-                    "preconditions": {"uid": found["metadata"]["uid"]},
-                    "propagationPolicy": "Foreground",
-                },
-            )
-        except ApiError as error:
-            # Gone since: by this request as well, if its first answer was lost.
-            if not error.missing:
-                raise
+    def cancel(self, job: JobRef) -> None:
+        with self._asking():
+            found = self._submitter.find(kinds.named(job.native, job.job_id))
+            if found is None or is_another(found, job.native):
+                self._require_here(job)
+            elif not (has_ended(found) or found["metadata"].get("deletionTimestamp")):
+                self._follow_logs(job)
+                self._submitter.stop(found)
 
     def _follow_logs(self, job: JobRef) -> None:
-        """Until the last line; whoever may not list pods can stop a job without."""
         try:
-            pods = self._pods(job)
+            pods = list_pods(self.transport, job)
         except ApiError as error:
             if not error.forbidden:
                 raise
-            _log.warning("the log of job %s is not kept: %s", job.job_id, error)
-            return
-        self._saver.follow(job, pods)
+            _log.warning("the log of job %s is not saved: %s", job.job_id, error)
+        else:
+            self._cleanup.follow(job, pods)
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
         logs = JobLogs(self.transport, self._kept, job)
@@ -220,7 +198,6 @@ class KubernetesBackend(Backend):
     def close(self) -> None:
         """Let go of connections to the cluster."""
         self._observer.close()
-        self._saver.close()
         self.transport.close()
 
     # ------------------------------------------------------------------ explaining
@@ -251,7 +228,7 @@ class KubernetesBackend(Backend):
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         with self._asking():
             seen = self._observer.snapshot(job.native["namespace"], [job])
-            pods = self._pods(job)
+            pods = list_pods(self.transport, job)
         if pods:
             return [replica_of(pod, seen.events) for pod in in_order(pods)]
         found = seen.jobs.get(job.job_id)
@@ -341,12 +318,7 @@ class KubernetesBackend(Backend):
             return []
         path = self._kept.path(job.job_id, naming.NODES_FILE)
         known = path.read_text(encoding="utf-8").split() if path.exists() else []
-        return known or sorted({node_of(pod) for pod in self._pods(job)} - {""})
-
-    def _pods(self, job: JobRef) -> list[Mapping[str, Any]]:
-        selector = naming.pods_selector(job.job_id, job.native.get("uid", ""))
-        path = naming.core_path(job.native["namespace"], "pods")
-        return list(self.transport.list_all(path, labelSelector=selector).items)
+        return known or sorted({node_of(pod) for pod in list_pods(self.transport, job)} - {""})
 
     def _require_here(self, job: JobRef) -> None:
         """Raise unless this cluster is the one to be asked about a job that it does not know."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.platforms.common.ttl_cache import TtlCache
+from tao_sdk.platforms.kubernetes import capacity
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.kinds import Kind
 from tao_sdk.platforms.kubernetes.naming import core_path
@@ -17,7 +18,6 @@ _T = TypeVar("_T")
 Items = list[dict[str, Any]]
 # Several jobs that are submitted one after the other look at the nodes once.
 _NODES_SECONDS = 10.0
-_MOST_PODS = 5000
 _KUEUE = "/apis/kueue.x-k8s.io"
 
 
@@ -57,14 +57,10 @@ class Cluster:
         """All nodes; None when we may not list them."""
         return self._load.get("nodes", lambda: self._list("/api/v1/nodes"))
 
-    def pods(self) -> Items | None:
-        """All pods that hold something; None when we may not list them, or they are too many."""
-        return self._load.get("pods", self._ask_pods)
-
-    def has_autoscaler(self) -> bool:
-        """Does the cluster say that it adds nodes by itself?"""
-        path = core_path("kube-system", "configmaps", "cluster-autoscaler-status")
-        return self._allowed(lambda: self._api.get(path)) is not None
+    def adds_nodes(self, nodes: Items) -> bool:
+        """Whether an autoscaler adds nodes for pods that fit on none."""
+        status = core_path("kube-system", "configmaps", "cluster-autoscaler-status")
+        return capacity.adds_nodes(nodes) or bool(self._allowed(lambda: self._api.get(status)))
 
     def serves(self, kind: Kind) -> bool:
         """Whether the API has objects of this kind."""
@@ -91,14 +87,6 @@ class Cluster:
     def _ask_identity(self) -> str:
         found = self._allowed(lambda: self._api.get("/api/v1/namespaces/kube-system"))
         return str(found["metadata"]["uid"]) if found else ""
-
-    def _ask_pods(self) -> Items | None:
-        busy = "status.phase!=Succeeded,status.phase!=Failed"
-        query = {"fieldSelector": busy, "limit": str(_MOST_PODS)}
-        found = self._allowed(lambda: self._api.get("/api/v1/pods", **query))
-        if found is None or (found.get("metadata") or {}).get("continue"):
-            return None
-        return list(found.get("items") or ())
 
     def _list(self, path: str) -> Items | None:
         return self._allowed(lambda: self._api.list_all(path).items)

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
-from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.kubernetes import kinds, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
-from tao_sdk.platforms.kubernetes.saving import LogSaver
 from tao_sdk.platforms.kubernetes.status import (
     are_its_pods,
     has_ended,
@@ -34,7 +32,6 @@ from tao_sdk.platforms.kubernetes.watch import TELLING, NamespaceCache, Object, 
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 _MAX_EVENTS = "500"
-_LAST_LINES_SECONDS = 5.0
 
 GONE = MISSING._replace(
     message="vanished: its Job is not in the cluster any more (it or its namespace was deleted, or "
@@ -67,13 +64,9 @@ class Snapshot(NamedTuple):
 class Observer:
     """Observes the jobs of one cluster."""
 
-    def __init__(
-        self, api: KubernetesClient, cluster: Cluster, kept: JobFiles, saver: LogSaver
-    ) -> None:
+    def __init__(self, api: KubernetesClient, cluster: Cluster) -> None:
         self._api = api
         self._cluster = cluster
-        self._kept = kept
-        self._saver = saver
         self._caches: dict[str, NamespaceCache] = {}
         """By namespace, of all namespaces that were polled."""
 
@@ -94,12 +87,7 @@ class Observer:
                 reason = f"namespace {namespace}: {error.message}"
                 seen |= {job.job_id: Observation(None, unreachable=reason) for job in some}
                 continue
-            # After the snapshot: a process that cancels marks the job first, then deletes the Job.
-            canceled = self._kept.marked((job.job_id for job in some), CANCELED)
-            seen |= {
-                job.job_id: self._judge(job, snapshot, is_here, canceled=job.job_id in canceled)
-                for job in some
-            }
+            seen |= {job.job_id: self._judge(job, snapshot, is_here) for job in some}
         return seen
 
     def snapshot(self, namespace: str, refs: Sequence[JobRef]) -> Snapshot:
@@ -143,31 +131,21 @@ class Observer:
         )
 
     def _judge(
-        self,
-        job: JobRef,
-        snapshot: Snapshot,
-        is_here: Callable[[str, str], bool],
-        *,
-        canceled: bool,
+        self, job: JobRef, snapshot: Snapshot, is_here: Callable[[str, str], bool]
     ) -> Observation:
         found = snapshot.jobs.get(job.job_id)
         if found is not None and not is_fence(found) and not is_another(found, job.native):
-            seen = interpret(
-                found,
-                snapshot.pods_of(found),
-                snapshot.events,
-                snapshot.queued.get(found["metadata"]["uid"], ""),
-            )
-            if seen.state in (JobState.COMPLETE, JobState.ERROR):
-                self._saver.save(job, found["metadata"]["uid"])
-                if canceled and seen.state is JobState.ERROR:
-                    return seen._replace(state=JobState.CANCELED, message="cancelled")
-            elif canceled:
-                return seen._replace(message="being stopped")
-            return seen
-        if canceled:
-            self._saver.finish(job.job_id, _LAST_LINES_SECONDS)
-            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
+            queued = snapshot.queued.get(found["metadata"]["uid"], "")
+            seen = interpret(found, snapshot.pods_of(found), snapshot.events, queued)
+            deleted_at = found["metadata"].get("deletionTimestamp")
+            if deleted_at and job.cancel_requested:
+                if not has_ended(found):
+                    seen = seen._replace(message="being stopped")
+                elif seen.state is JobState.ERROR and seen.ended_at >= deleted_at:
+                    seen = seen._replace(state=JobState.CANCELED, message="cancelled")
+            return seen._replace(due=has_ended(found))
+        if job.cancel_requested:
+            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True, due=True)
         if not is_here(job.native["server"], job.native["cluster"]):
             return Observation(None, unreachable=self.elsewhere(job))
         return GONE
@@ -245,6 +223,13 @@ class Observer:
         for event in listed.get("items") or ():
             found.setdefault(event["involvedObject"].get("uid", ""), []).append(event)
         return found
+
+
+def list_pods(client: KubernetesClient, job: JobRef) -> list[Object]:
+    """All pods of a job, ended ones included."""
+    selector = naming.pods_selector(job.job_id, job.native.get("uid", ""))
+    path = naming.core_path(job.native["namespace"], "pods")
+    return client.list_all(path, labelSelector=selector).items
 
 
 def _job_id(job: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from tao_sdk.models import Mount
 from tao_sdk.platforms.common.option_checks import check_each, check_matching, check_switch
 from tao_sdk.platforms.kubernetes.naming import GPU, OUR_LABELS, QUEUE_LABEL
 from tao_sdk.platforms.kubernetes.overlay import check_overlay
-from tao_sdk.platforms.kubernetes.quantities import amount, check_quantity
 from tao_sdk.platforms.kubernetes.volumes import check_mounts
 from tao_sdk.platforms.request import (
     Keyword,
@@ -29,6 +28,23 @@ _KEY = re.compile(
 )
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kMGTPE]|[KMGTPE]i)?")
+_UNITS = {
+    "m": 0.001,
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "Ei": 2**60,
+}
 DEFAULT_TTL_SECONDS = 3600
 # Names of resources: the keyword's, and Kubernetes'.
 _RESOURCES = {"ephemeral_storage": "ephemeral-storage"}
@@ -39,6 +55,23 @@ check_namespace = check_matching(
 )
 _check_name = check_matching(_NAME, "is not a name that Kubernetes accepts")
 _check_names = check_each(_check_name, "the name of a Secret")
+
+
+def check_quantity(where: str, value: Any) -> str:
+    """An amount as Kubernetes writes it: 500m, 2, 64Gi. Numbers are accepted, too."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise ValidationError(
+            f"{where}: {value!r} is not an amount: a number, or text such as 500m, 16, 64Gi"
+        )
+    return value
+
+
+def amount(text: str) -> float:
+    """The amount that a quantity stands for; 0 if it cannot be parsed."""
+    match = _QUANTITY.fullmatch(text)
+    return float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
 
 
 def _check_pairs(where: str, value: Any) -> dict[str, str]:

@@ -131,13 +131,13 @@ class ClusterChecks:
             return request.gpu_count, [told]
         if request.gpu_count == -1:
             wanted = wanted._replace(gpus=max(1, capacity.largest(nodes, wanted)))
-        pods = self._cluster.pods()
-        found = capacity.judge(wanted, nodes, pods)
-        if found.error and self._cluster.has_autoscaler():
-            found = capacity.judge(wanted, nodes, pods, autoscaler=True)
-        if found.error:
-            raise CapacityError(found.error)
-        return wanted.gpus, list(found.warnings)
+        refusal = capacity.why_never(wanted, nodes)
+        if not refusal:
+            return wanted.gpus, []
+        if self._cluster.adds_nodes(nodes):
+            waits = "The cluster adds nodes by itself, so the job is submitted and waits"
+            return wanted.gpus, [f"{refusal}. {waits}"]
+        raise CapacityError(refusal)
 
     def _check_objects(self, options: KubernetesOptions, namespace: str) -> list[str]:
         warnings: list[str] = []
@@ -263,7 +263,7 @@ def notes(warnings: Sequence[str], results_dir: str, ttl: int | None) -> tuple[s
     found = [SHELL_NOTE, *warnings]
     if ttl is None:
         return tuple(found)
-    kept = f"a process polls while its Job is kept ({ttl} s after its end; ttl_seconds=)"
+    kept = f"a process attends to it while its Job is kept ({ttl} s after its end; ttl_seconds=)"
     if not results_dir:
         found.append(
             "no writable mount at /results and no S3_BUCKET_NAME: the files that the job writes "

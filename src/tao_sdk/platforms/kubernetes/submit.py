@@ -103,6 +103,12 @@ class Submitter:
         with _refusals(f"that the {root['kind']} may start", metadata["namespace"]):
             return self._api.patch(kinds.path_of(root), body)
 
+    def stop(self, root: Mapping[str, Any]) -> None:
+        """Delete a root after its pods, so that it is there until they have ended."""
+        conditions = {"uid": root["metadata"]["uid"]}
+        options = {"preconditions": conditions, "propagationPolicy": "Foreground"}
+        self._delete(kinds.path_of(root), options)
+
     def take_back(self, root: Mapping[str, Any], *, version: bool) -> bool:
         """Delete a root with all it owns; False if it has changed since it was seen."""
         metadata = root["metadata"]
