@@ -12,6 +12,7 @@ from common_lab import DIE, ContainerLab, files_under, steps_around
 
 from lab.docker.proxy import Proxy
 from lab.kubernetes import ALICE, Namespace, RefusedError
+from lab.kubernetes.api import name_of
 from lab.kubernetes.images import PYTHON
 from lab.kubernetes.pki import user_of_certificate, write_kubeconfig
 from tao_sdk.models import Job
@@ -67,6 +68,16 @@ class KubernetesPlatformLab(ContainerLab[KubernetesSDK]):
 
     def data_job(self, script: str) -> dict[str, Any]:
         return {**self.job(script), "image": PYTHON}
+
+    def snapshot(self) -> object:
+        """All objects of this lab's namespace but events, with what a change would change."""
+        kinds = ("pods", "secrets", "services", "configmaps", "persistentvolumeclaims")
+        paths = [self.namespace.jobs, *(f"{self.namespace.path}/{kind}" for kind in kinds)]
+        return {
+            f"{path}/{name_of(one)}": one
+            for path in paths
+            for one in self.namespace.api.get(path)["items"]
+        }
 
     def submission_steps(self) -> dict[str, str]:
         arm = (

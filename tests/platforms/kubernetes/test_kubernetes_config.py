@@ -21,7 +21,7 @@ from api_server import Certificates, encoded, kubeconfig
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError
 from tao_sdk.platforms.kubernetes import auth
-from tao_sdk.platforms.kubernetes import exec_plugin as plugin_module
+from tao_sdk.platforms.kubernetes import kubeconfig as kubeconfig_module
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess, NoAccessError, pem
 from tao_sdk.platforms.kubernetes.kubeconfig import KubeconfigError, read
 from tao_sdk.platforms.rest import Proxy
@@ -172,7 +172,7 @@ class TestMistakes:
         [
             ("clusters: [", r"is not YAML \(line \d\)"),
             ("[" * 100_000, "is not plain YAML"),
-            ("just text", "it holds no mapping"),
+            ("just text", "it is not a mapping"),
             ({"clusters": {"a": 1}}, "clusters must be a list"),
             ({"users": [{"user": {}}]}, r"users\[0\] must have a name and a user"),
             ({"contexts": [{"name": "x", "context": "y"}]}, r"contexts\[0\] must have a name"),
@@ -592,7 +592,7 @@ class TestExecPlugin:
     def test_one_that_fails_says_why(
         self, plugin: Plugin, monkeypatch: pytest.MonkeyPatch, script: str, complaint: str
     ) -> None:
-        monkeypatch.setattr(plugin_module, "SECONDS", 1.0)
+        monkeypatch.setattr(kubeconfig_module, "PLUGIN_SECONDS", 1.0)
         plugin.does(script.replace("VERSION", "client.authentication.k8s.io/v1"))
         env = [{"name": "WHO", "value": TOKEN}]
         with pytest.raises(CredentialError) as caught:

@@ -466,7 +466,7 @@ class TestPreflight:
         api = sdk.backend.transport
         there, missing = preflight.claims(api, played.name, ["data", "nowhere"])
         assert there.ok
-        assert (missing.ok, missing.detail) == (False, "it is not there; create it first")
+        assert (missing.ok, missing.detail) == (False, "it does not exist; create it first")
 
     def test_namespace_and_gpus(
         self, sdk: KubernetesSDK, played: Namespace, monkeypatch: pytest.MonkeyPatch

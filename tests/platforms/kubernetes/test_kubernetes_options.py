@@ -37,7 +37,7 @@ from tao_sdk.platforms.kubernetes.plan import check_claim, refuse_impossible
         ({"active_deadline_seconds": 0}, "active_deadline_seconds"),
         ({"host_network": "yes"}, "host_network"),
         ({"mounts": ["s3://bucket:/data"]}, r"mounts\[0\]: s3://bucket cannot be mounted"),
-        ({"mounts": ["./data:/data"]}, r"mounts\[0\]: ./data is relative"),
+        ({"mounts": ["./data:/data"]}, r"mounts\[0\]: ./data is a relative"),
         ({"mounts": ["pvc://data"]}, "must be an absolute path in the container"),
         ({"mounts": ["pvc://a:/data", "pvc://b:/data"]}, "/data is the target of more than one"),
         ({"mounts": ["pvc://a/../b:/data"]}, r"has '\.\.' in it"),

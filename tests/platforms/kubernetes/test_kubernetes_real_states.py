@@ -83,14 +83,14 @@ class TestWaiting:
             ("ErrImagePull", "not found", "the image cannot be pulled", "ERR_IMAGE"),
             ("ImagePullBackOff", "Back-off pulling", "the image cannot be pulled", "ERR_IMAGE"),
             ("ErrImageNeverPull", "is not present", "must not be pulled", "ERR_IMAGE"),
-            ("InvalidImageName", "couldn't parse", "that no registry knows", "ERR_IMAGE"),
+            ("InvalidImageName", "couldn't parse", "name of the image is invalid", "ERR_IMAGE"),
             (
                 "CreateContainerConfigError",
                 'secret "token" not found',
-                "a Secret or ConfigMap that it needs is not there",
+                "a Secret or ConfigMap that it needs does not exist",
                 "ERR_CREDENTIAL",
             ),
-            ("CreateContainerError", "context deadline", "cannot be made", "ERR_IMAGE"),
+            ("CreateContainerError", "context deadline", "cannot be created", "ERR_IMAGE"),
         ],
     )
     def test_a_container_that_does_not_start(
@@ -125,7 +125,7 @@ class TestWaiting:
         waits(sdk, job, "no node can take it now", "Unschedulable", words)
         played.nodes.add("right", labels={"gpu-type": "h100"})
         pods_of(played, job)
-        eventually(lambda: says(job, "its container is being made"))
+        eventually(lambda: says(job, "its container is being created"))
         assert job.status == "Pending"
 
     def test_a_taint(self, sdk: KubernetesSDK, played: Namespace) -> None:
@@ -218,7 +218,7 @@ class TestWaitingForReal:
         waits(
             real_sdk,
             job,
-            "a Secret or ConfigMap that it needs is not there",
+            "a Secret or ConfigMap that it needs does not exist",
             "CreateContainerConfigError",
             'secret "absent" not found',
         )

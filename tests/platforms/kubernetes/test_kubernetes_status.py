@@ -18,9 +18,10 @@ from kubernetes_objects import (
 )
 
 from tao_sdk.failures import explain
-from tao_sdk.platforms.kubernetes import evidence, replicas
+from tao_sdk.platforms.kubernetes import evidence
 from tao_sdk.platforms.kubernetes import status as job_status
 from tao_sdk.platforms.kubernetes.pods import issue_of
+from tao_sdk.platforms.kubernetes.status import replica_of, replica_to_come
 
 STARTED = {"startTime": "2026-04-20T09:00:01Z"}
 ACTIVE = {**STARTED, "active": 1, "ready": 0}
@@ -44,7 +45,7 @@ def state_of(*args: Any, **kwargs: Any) -> tuple[str, str]:
             pod(state=waiting("CreateContainerConfigError", 'secret "x" not found')),
             'secret "x" not found',
         ),
-        (pod(node="n1", state=waiting("ContainerCreating")), "is being made"),
+        (pod(node="n1", state=waiting("ContainerCreating")), "is being created"),
     ],
 )
 def test_a_pod_that_waits_is_pending_with_the_reason(pending: Any, told: str) -> None:
@@ -88,7 +89,7 @@ def test_pods_that_are_refused(message: str) -> None:
     status, told = state_of(refused, [], events)
     assert status == "Pending"
     assert message in told
-    [found] = [replicas.replica_to_come(refused, events)]
+    [found] = [replica_to_come(refused, events)]
     issue = found["status"]["readiness_issue"]
     assert (issue["reason"], issue["message"]) == ("FailedCreate", message)
 
@@ -96,7 +97,7 @@ def test_pods_that_are_refused(message: str) -> None:
 def test_a_new_job_needs_no_explanation() -> None:
     just_now = datetime(2026, 4, 20, 9, 0, 1, tzinfo=timezone.utc)
     assert not job_status.needs_events(job(), [], just_now)
-    assert state_of(job()) == ("Pending", "its pod is being made")
+    assert state_of(job()) == ("Pending", "its pod is being created")
 
 
 def test_a_volume_that_does_not_come() -> None:
@@ -268,11 +269,11 @@ def test_the_first_rank_that_failed_is_named() -> None:
 @pytest.mark.seed("003.5")
 def test_replicas_say_why_they_are_not_ready() -> None:
     """Lesson W11: unschedulable pods have no container status."""
-    found = replicas.replica_of(pod(conditions=[UNSCHEDULABLE]), {})
+    found = replica_of(pod(conditions=[UNSCHEDULABLE]), {})
     assert found["status"]["node"] == {"name": "", "node_group_id": ""}
     assert found["status"]["phase"] == "Pending"
     issue = found["status"]["readiness_issue"]
     assert "0/3 nodes are available" in issue["message"]
     running = pod(phase="Running", node="n1", state={"running": {"startedAt": "x"}})
-    assert replicas.replica_of(running, {})["status"]["readiness_issue"] is None
+    assert replica_of(running, {})["status"]["readiness_issue"] is None
     assert issue_of(running) is None

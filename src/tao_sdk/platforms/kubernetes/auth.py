@@ -1,7 +1,7 @@
-"""Which cluster, and as whom: tokens, passwords, client certificates, and where they come from.
+"""Which cluster to talk to, and the credentials for it: tokens, passwords, client certificates.
 
 A credential may change while it is used: a token file is rewritten, a program's token expires.
-`ClusterAccess` therefore hands one out for each request, and another one after a refusal.
+`ClusterAccess` therefore returns one for each request, and another one after a refusal.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from urllib.parse import urlsplit
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError
 from tao_sdk.platforms.kubernetes import kubeconfig
-from tao_sdk.platforms.kubernetes.exec_plugin import ExecPlugin, PluginError, cluster_info
-from tao_sdk.platforms.kubernetes.kubeconfig import Chosen, Entry, KubeconfigError
+from tao_sdk.platforms.kubernetes.kubeconfig import (
+    Chosen,
+    Entry,
+    ExecPlugin,
+    KubeconfigError,
+    PluginError,
+    cluster_info,
+)
 from tao_sdk.platforms.rest import Proxy, proxy_for
 from tao_sdk.secrets import Secret
 
 COULD_NOT = "Could not authenticate to a Kubernetes cluster"
 IN_CLUSTER = "in-cluster"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# How long the contents of a file are trusted: as long as the official clients do.
+# How long the contents of a file are used before it is read again, as in the official clients.
 _FILE_SECONDS = 60.0
-# A credential that expires while its request is on the way is of no use.
+# A credential must not expire while its request is on its way.
 _EXPIRY_MARGIN_SECONDS = 10.0
 _WHAT_TO_DO = (
     "Run `kubectl get nodes` to check the configuration, set KUBECONFIG to the right file, or "
@@ -50,28 +56,28 @@ _log = logging.getLogger("tao_sdk.kubernetes")
 
 
 class NoAccessError(CredentialError, BackendUnreachableError):
-    """There is no credential for the cluster, so that it could not be asked."""
+    """The cluster could not be asked, because there is no credential for it."""
 
 
 class Credential(NamedTuple):
-    """What one request is sent with."""
+    """The credential of one request."""
 
     authorization: Secret
-    """The value of the header, or empty."""
+    """The value of the header; may be empty."""
     certificate: str
-    """PEM, or empty."""
+    """In PEM; may be empty."""
     key: Secret
 
 
 class Loaded(NamedTuple):
-    """A credential, and until when it need not be loaded again (seconds since the epoch)."""
+    """A credential, and when to load it again (seconds since the epoch; None for never)."""
 
     credential: Credential
     until: float | None
 
 
 class CredentialSource:
-    """The credential of the moment, for many threads: one of them loads it."""
+    """The current credential, shared by threads: one of them loads it."""
 
     def __init__(self, load: Callable[[], Loaded]) -> None:
         self._load = load
@@ -87,7 +93,7 @@ class CredentialSource:
             return loaded.credential
 
     def instead_of(self, refused: Credential) -> Credential | None:
-        """Another credential than the one that the server refused, if there is any."""
+        """A credential that differs from the refused one; None if there is none."""
         with self._loading():
             if self._loaded is None or self._loaded.credential == refused:
                 self._loaded = self._load_now()
@@ -95,7 +101,7 @@ class CredentialSource:
         return None if found == refused else found
 
     def _loading(self) -> threading.Lock:
-        # Loading may take a minute, and a fork meanwhile would copy the locked lock.
+        # Loading may take a minute, and a fork in that time copies the locked lock.
         if self._process_id != os.getpid():
             self._lock, self._process_id = threading.Lock(), os.getpid()
         return self._lock
@@ -108,10 +114,7 @@ class CredentialSource:
 
 
 class ClusterAccess:
-    """The server of a cluster, how it proves its identity, and how we prove ours.
-
-    Objects share nothing: two clusters in one process are independent.
-    """
+    """The address of a cluster, how to verify it, and the credential for it."""
 
     def __init__(
         self,
@@ -126,18 +129,18 @@ class ClusterAccess:
         self.server: str = _checked_server(cluster)
         """https://host:port[/path]"""
         self.context = context
-        """The context of the kubeconfig; "in-cluster" inside a pod."""
+        """Its name in the kubeconfig; "in-cluster" inside a pod."""
         self.namespace = namespace
-        """The context's own, or ""."""
+        """The namespace of the context; may be empty."""
         self.source = source
-        """Where this was found, for messages."""
+        """The file that it comes from, for messages."""
         self.compressed = not cluster.flag("disable-compression")
         """Whether the server may compress what it sends."""
         self.server_name = cluster.text("tls-server-name")
-        """The name that the server's certificate must have; "" for that of its address."""
+        """The name that the server's certificate must have; if empty, that of its address."""
         self.proxy = _proxy(cluster, self.server)
         self.impersonation = _impersonation(user)
-        """Headers of a user who acts as another one."""
+        """Headers of a user that acts as another user."""
         self._cluster = cluster
         self._credential = credential
         self._insecure = cluster.flag("insecure-skip-tls-verify")
@@ -228,15 +231,15 @@ class ClusterAccess:
     # ------------------------------------------------------------------ for requests
 
     def credential(self) -> Credential:
-        """What the next request is sent with."""
+        """The credential for the next request."""
         return self._credential.current()
 
     def instead_of(self, refused: Credential) -> Credential | None:
-        """Another credential than the one that the server refused, if there is any."""
+        """A credential that differs from the refused one; None if there is none."""
         return self._credential.instead_of(refused)
 
     def tls(self, credential: Credential) -> ssl.SSLContext | None:
-        """The same object until a certificate changes; None without TLS."""
+        """The TLS context, the same until a certificate changes; None without TLS."""
         if not self.server.startswith("https:"):
             return None
         try:
@@ -271,7 +274,7 @@ def _checked_server(cluster: Entry) -> str:
 
 
 def _proxy(cluster: Entry, server: str) -> Proxy | None:
-    """That of the kubeconfig; otherwise HTTPS_PROXY and NO_PROXY decide."""
+    """The proxy of the kubeconfig; otherwise HTTPS_PROXY and NO_PROXY decide."""
     url = cluster.text("proxy-url")
     try:
         return Proxy.parse(url) if url else proxy_for(server)
@@ -284,12 +287,12 @@ def _has_authority(cluster: Entry) -> bool:
 
 
 def _tls_context(authority: str, insecure: bool, credential: Credential) -> ssl.SSLContext:
-    """For connections to one server. Without an authority, those of the system are trusted."""
+    """A new TLS context. Without an authority, it trusts those of the system."""
     try:
         made = ssl.create_default_context(cadata=authority or None)
     except ssl.SSLError:
         raise NoAccessError(f"{COULD_NOT}: its certificate-authority is no certificate") from None
-    # Since Python 3.13 it insists on extensions that the authorities of many clusters do not have.
+    # Python 3.13 requires extensions that the authorities of many clusters do not have.
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
         made.check_hostname = False
@@ -310,13 +313,13 @@ def _load_certificate(made: ssl.SSLContext, credential: Credential) -> None:
 
 
 def _refuse_passphrase() -> str:
-    # Without this, OpenSSL would ask at the terminal.
+    # Otherwise OpenSSL would prompt at the terminal.
     raise NoAccessError(f"{COULD_NOT}: the client key has a passphrase; use a key without one")
 
 
 @contextlib.contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """A path for OpenSSL, which reads certificates and keys from files only."""
+    """A path with this content, because OpenSSL reads keys only from files."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tao-client-certificate")
         path = f"/proc/self/fd/{descriptor}"
@@ -340,7 +343,7 @@ def _private_file(content: bytes) -> Iterator[str]:
 
 
 def _source_of(user: Entry, cluster: Entry) -> CredentialSource:
-    """The source that a user of a kubeconfig describes."""
+    """The source of the credential that a user of a kubeconfig describes."""
     if provider := user.mapping("auth-provider"):
         name = str(provider.get("name") or "")
         instead = _INSTEAD_OF_PROVIDER.get(name, "use an exec plugin or a token")
@@ -360,7 +363,7 @@ def _source_of(user: Entry, cluster: Entry) -> CredentialSource:
 
 
 def pem(entry: Entry, key: str) -> str:
-    """A certificate or key: from `<key>-data`, which wins, or from the file `<key>`."""
+    """A certificate or key, from `<key>-data` or else from the file `<key>`."""
     where = f"{entry.file}: {key}-data of {entry.name!r}"
     if data := entry.text(f"{key}-data"):
         try:
@@ -409,7 +412,7 @@ def _authorization(user: Entry) -> Secret:
 
 
 def _bearer(token: str, where: str) -> Secret:
-    # Checked here: http.client would quote the whole header in its error.
+    # Checked here, because the error of http.client would quote the whole header.
     if not token or not all("!" <= character <= "~" for character in token):
         raise KubeconfigError(
             f"the token of {where} is empty or has characters that no token can have"

@@ -36,13 +36,18 @@ from tao_sdk.platforms.kubernetes.capacity import total_gpus
 from tao_sdk.platforms.kubernetes.cleanup import Cleanup
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
-from tao_sdk.platforms.kubernetes.evidence import Witness
+from tao_sdk.platforms.kubernetes.evidence import EvidenceCollector
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.observe import GONE, Observer, list_pods
 from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
 from tao_sdk.platforms.kubernetes.records import Records
-from tao_sdk.platforms.kubernetes.replicas import replica_of, replica_to_come
-from tao_sdk.platforms.kubernetes.status import has_ended, is_another, waiting_for
+from tao_sdk.platforms.kubernetes.status import (
+    has_ended,
+    is_another,
+    replica_of,
+    replica_to_come,
+    waiting_for,
+)
 from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
@@ -69,7 +74,7 @@ class KubernetesBackend(Backend):
         self._submitter = Submitter(self.transport)
         self._observer = Observer(self.transport, self.cluster)
         self._cleanup = Cleanup(self.transport, self.cluster, self._kept)
-        self._witness = Witness(self.transport)
+        self._collector = EvidenceCollector(self.transport)
         self._probe = volume_probe.VolumeProbe(self.transport)
         self._records = Records(self._probe, self._nodes_of)
 
@@ -207,7 +212,7 @@ class KubernetesBackend(Backend):
 
     def _evidence(self, job: JobRef) -> RawEvidence:
         with self._asking():
-            found = self._witness.evidence(job)
+            found = self._collector.evidence(job)
             if found.evidence == Evidence():
                 self._require_here(job)
             return found

@@ -1,4 +1,4 @@
-"""What is known about the cluster as a whole, asked when it matters and remembered for a while."""
+"""Facts about a cluster as a whole, asked for when needed and cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tao_sdk.platforms.kubernetes.naming import core_path
 
 _T = TypeVar("_T")
 Items = list[dict[str, Any]]
-# Several jobs that are submitted one after the other look at the nodes once.
+# Jobs that are submitted one after the other share a list of the nodes.
 _NODES_SECONDS = 10.0
 _KUEUE = "/apis/kueue.x-k8s.io"
 
@@ -30,19 +30,19 @@ class Cluster:
         self._load: TtlCache[Items | None] = TtlCache(_NODES_SECONDS)
 
     def identity(self) -> str:
-        """Which cluster it is, whatever its address; "" when we may not know."""
-        # The oldest namespace of a cluster: its uid is what a cluster is usually known by.
+        """A name of the cluster that does not depend on its address; "" if we may not ask."""
+        # By convention the uid of the oldest namespace identifies a cluster.
         return str(self._facts.get("identity", self._ask_identity))
 
     def is_that_of(self, native: Mapping[str, Any]) -> bool:
-        """Was a job that remembers this given to this cluster?"""
+        """Whether a job was submitted to this cluster."""
         here, there = self._ask_identity(), native.get("cluster", "")
         if here and there:
             return bool(here == there)
         return bool(native["server"] == self._api.access.server)
 
     def require_version(self, major: int, minor: int, what: str) -> None:
-        """Raise unless the server is at least that new."""
+        """Raise `UnsupportedError` if the server is older than that."""
         said = self._facts.get("version", lambda: self._api.get("/version"))
         found = tuple(
             int(re.sub(r"\D.*", "", str(said.get(part, "0"))) or 0) for part in ("major", "minor")
@@ -54,7 +54,7 @@ class Cluster:
             )
 
     def nodes(self) -> Items | None:
-        """All nodes; None when we may not list them."""
+        """All nodes; None if we may not list them."""
         return self._load.get("nodes", lambda: self._list("/api/v1/nodes"))
 
     def adds_nodes(self, nodes: Items) -> bool:
@@ -69,12 +69,12 @@ class Cluster:
         return any(one["name"] == kind.resource for one in found.get("resources") or ())
 
     def kueue_version(self) -> str:
-        """The API of Kueue, the queueing system, as `v1beta1`; "" without one."""
+        """The version of Kueue's API, such as `v1beta1`; "" without Kueue."""
         found = self._facts.get("kueue", lambda: self._allowed(lambda: self._api.get(_KUEUE)) or {})
         return str(found.get("preferredVersion", {}).get("version", ""))
 
     def waiting_reasons(self, namespace: str) -> dict[str, str]:
-        """Why Kueue has not admitted Jobs, by the uid of the Job."""
+        """Why Kueue has not admitted Jobs, by their uids."""
         path = f"{_KUEUE}/{self.kueue_version()}/namespaces/{namespace}/workloads"
         reasons = {}
         for workload in self._list(path) or ():
@@ -92,7 +92,7 @@ class Cluster:
         return self._allowed(lambda: self._api.list_all(path).items)
 
     def _allowed(self, ask: Callable[[], _T]) -> _T | None:
-        """The answer; None where we may not know, or there is no such thing."""
+        """The answer; None if we may not ask, or there is no such object."""
         try:
             return ask()
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""What the container runs: the result shim, a shell, the command. Pure."""
+"""The command line of the container: the result shim, a shell, the command. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from tao_sdk.platforms.common.container_command import SHELL
 from tao_sdk.result_record import shim_argv
 
-# Longer commands go by file. They could be part of the Job up to the kernel's 128 KiB, but every
-# list and every change of Jobs and pods would then carry them along: a thousand that bring the
-# runner are 40 MB in the Jobs, and as many in their pods.
+# Longer commands are in a file. The kernel would allow 128 KiB, but every list and every change of
+# Jobs and pods contains the command: with the runner, 40 MB for a thousand Jobs, twice with pods.
 LONGEST_IN_JOB = 16_384
-# A ConfigMap holds at most 1 MiB. A bundle is compressed already, so it is cut, not packed again.
+# A ConfigMap holds at most 1 MiB. A bundle is compressed already, so longer ones are cut.
 PART_BYTES = 900_000
 COMMAND_FOLDER = "/tao-job"
 COMMAND_FILE = f"{COMMAND_FOLDER}/command.sh"
@@ -21,22 +20,22 @@ _PARTS = "/tao-job-parts"
 VOLUME = "tao-command"
 _WHOLE = "tao-command-whole"
 
-# How often this rank has failed before, as Kubernetes counts it: known to pods that are retried.
+# How often this rank has failed, as Kubernetes counts it; set in pods that are retried.
 FAILURES = "TAO_FAILURES"
 _COUNT = f'export TAO_ATTEMPT=$((${{{FAILURES}:-0}}+1)); exec "$@"'
 _JOIN = f"cat {_PARTS}/* > {COMMAND_FILE} || exit 126; "
 
-# `$(NAME)` in a Job is filled in by Kubernetes, and `$$` is its way to write a dollar.
-_MEANT_FOR_KUBERNETES = re.compile(r"\$(?=[$(])")
+# Kubernetes expands `$(NAME)` in a Job, and `$$` to a dollar.
+_EXPANDED = re.compile(r"\$(?=[$(])")
 
 
 def escape(text: str) -> str:
-    """Text that reaches the container as it is."""
-    return _MEANT_FOR_KUBERNETES.sub("$$", text)
+    """Quote text so that Kubernetes passes it on unchanged."""
+    return _EXPANDED.sub("$$", text)
 
 
 def container_command(command: str, *, retried: bool = False) -> list[str]:
-    """The words of the container's `command`."""
+    """The value of the container's `command`."""
     count = part_count(command)
     if count == 0:
         words = ["/bin/sh", "-c", SHELL, "tao-shell", "-c", command]
@@ -50,13 +49,13 @@ def container_command(command: str, *, retried: bool = False) -> list[str]:
 
 
 def part_count(command: str) -> int:
-    """How many ConfigMaps carry the command; none, if it is short enough for the Job."""
+    """How many ConfigMaps hold the command; 0 if it is short enough for the Job."""
     size = len(command.encode())
     return 0 if size <= LONGEST_IN_JOB else -(-size // PART_BYTES)
 
 
 def parts(command: str) -> list[str]:
-    """The command in pieces that fit into a ConfigMap each, as base64."""
+    """The command in pieces that each fit into a ConfigMap, in base64."""
     data = command.encode()
     return [
         base64.b64encode(data[number * PART_BYTES : (number + 1) * PART_BYTES]).decode()
@@ -65,7 +64,7 @@ def parts(command: str) -> list[str]:
 
 
 def command_volumes(names: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """How the pod sees those ConfigMaps: as the file itself, or as parts to be put together."""
+    """Volumes and mounts of these ConfigMaps: the file itself, or parts to be joined."""
     if not names:
         return [], []
     if len(names) == 1:

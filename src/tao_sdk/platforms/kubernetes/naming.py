@@ -1,4 +1,4 @@
-"""What things of ours are called in a cluster, and where its API keeps them. Pure."""
+"""Names and labels of our objects in a cluster, and paths of its API. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LABEL_ACTION = "tao-sdk-action"
 LABEL_TOKEN = "tao-sdk-token"  # noqa: S105 - a name; the token tells submissions apart
 LABEL_FENCE = "tao-sdk-fence"
 LABEL_HELPER = "tao-sdk-helper"
-# On a Job only as long as its submission is not complete.
+# On a root until its submission is complete.
 LABEL_SUBMITTING = "tao-sdk-submitting"
 OUR_LABELS = frozenset(
     {
@@ -41,15 +41,15 @@ CONTAINER = "tao"
 GPU = "nvidia.com/gpu"
 
 LOG_SUFFIX = ".log"
-"""The kept log of a pod is called after the pod."""
+"""Ends the name of a saved log, which begins with the name of the pod."""
 NODES_FILE = "nodes"
-"""Keeps where the pods of a job were."""
+"""The file with the nodes that the pods of a job ran on."""
 
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63
 ALL = f"{LABEL}=true"
-"""What selects all jobs that are ours, and their pods."""
-# Up to so many jobs are asked for by their ids.
+"""Selects all our jobs and their pods."""
+# More jobs than this are not selected by their ids.
 _FEW = 20
 
 
@@ -58,25 +58,25 @@ def job_name(job_id: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """The nearest text that may be the value of a label; the store has it as it was given."""
+    """The nearest text that can be the value of a label. The store has the original."""
     return _NOT_IN_A_LABEL.sub("_", text)[:_LONGEST_LABEL].strip("_.-")
 
 
 def selector_of(job_ids: Collection[str]) -> str:
-    """What selects certain jobs; where they are many, all that are ours."""
+    """Select these jobs; if they are many, all our jobs."""
     if len(job_ids) <= _FEW:
         return f"{LABEL_JOB} in ({','.join(sorted(job_ids))})"
     return ALL
 
 
 def pods_selector(job_id: str, uid: str) -> str:
-    """Select the pods of a job; with the uid of its Job, of that Job alone."""
+    """Select the pods of a job; with the uid of a Job, only those of that Job."""
     selector = f"{LABEL_JOB}={job_id}"
     return f"{selector},{CONTROLLER_LABEL}={uid}" if uid else selector
 
 
 def core_path(namespace: str, resource: str, name: str = "") -> str:
-    """Pods, Secrets, Services, ConfigMaps, Events, claims of a namespace."""
+    """The path of pods, Secrets, Services, ConfigMaps, Events or claims of a namespace."""
     return _below(f"/api/v1/namespaces/{namespace}/{resource}", name)
 
 

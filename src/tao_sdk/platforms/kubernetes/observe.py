@@ -1,6 +1,6 @@
-"""The state of jobs now: one list of Jobs, and of pods where Jobs do not tell enough.
+"""The state of jobs now: by one list of Jobs, and of pods if Jobs do not tell enough.
 
-Many jobs that are polled again soon, and jobs that a caller waits for, are answered by watches.
+Polls of many jobs that are repeated soon, and of jobs that a caller waits for, use watches.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ class Snapshot(NamedTuple):
     """A namespace at one moment."""
 
     jobs: dict[str, Object]
-    """By the job's id."""
+    """By job id."""
     pods: Pods | None
-    """Those that are needed to understand Jobs, by the job's id; None if we may not list them.
+    """Pods that tell more than their Job, by job id; None if we may not list them.
 
-    Of a Job that is being deleted, also those that run; of others only those that neither run nor
-    have succeeded.
+    Pods that run are among them only if their Job is being deleted; pods that have succeeded are
+    not.
     """
     events: Events
-    """Warnings, where they are needed, by the uid of what they are about."""
+    """Warnings about jobs that are otherwise unclear, by the uid of the object."""
     queued: Mapping[str, str]
+    """Why a queue holds Jobs, by their uids."""
 
     def pods_of(self, job: Mapping[str, Any]) -> list[Object] | None:
         return None if self.pods is None else self.pods.get(_job_id(job), [])
@@ -75,7 +76,7 @@ class Observer:
         by_namespace: dict[str, list[JobRef]] = {}
         for job in jobs:
             by_namespace.setdefault(job.native["namespace"], []).append(job)
-        # Asked only when a job is not there, and then once for each cluster that jobs remember.
+        # Asked only if a job is missing, and then once for each cluster that jobs name.
         is_here = cache(
             lambda server, cluster: self._cluster.is_that_of({"server": server, "cluster": cluster})
         )
@@ -91,7 +92,7 @@ class Observer:
         return seen
 
     def snapshot(self, namespace: str, refs: Sequence[JobRef]) -> Snapshot:
-        """Jobs, and what else it takes to understand them."""
+        """Jobs, and what else it takes to judge them."""
         job_ids = [job.job_id for job in refs]
         jobs, known = self._watched(namespace, refs)
         pods: Pods | None = known
@@ -109,7 +110,7 @@ class Observer:
         return Snapshot(jobs, pods, events, queued)
 
     def backoff(self, job_ids: Sequence[str], longest: float) -> WatchBackoff:
-        """How a caller waits between two polls of these jobs."""
+        """The delays between polls of these jobs."""
 
         def only_cache() -> NamespaceCache | None:
             caches = list(self._caches.values())
@@ -123,7 +124,7 @@ class Observer:
             self._caches.popitem()[1].close()
 
     def elsewhere(self, job: JobRef) -> str:
-        """Why this cluster cannot be asked about a job that it does not know."""
+        """The message for a job of another cluster."""
         return (
             f"the job was given to another cluster ({job.native['server']}, context "
             f"{job.native['context']}); this one is {self._api.access.server}: choose it with "
@@ -153,7 +154,7 @@ class Observer:
     # ------------------------------------------------------------------ watches and lists
 
     def _watched(self, namespace: str, refs: Sequence[JobRef]) -> tuple[dict[str, Object], Pods]:
-        """Those of the jobs that the watches know, with pods that fit them."""
+        """The jobs that the watches know, with pods that match them."""
         cache = self._caches.setdefault(namespace, NamespaceCache(self._api, namespace))
         job_ids = [job.job_id for job in refs if kinds.root_of(job.native) is kinds.JOB]
         if naming.selector_of(job_ids) == naming.ALL:
@@ -165,7 +166,7 @@ class Observer:
             return jobs, {}
         pods = _by_job(cache.pods() or ())
         for job_id in unclear:
-            # The two watches may be of different moments.
+            # The two watches may show different moments.
             if not are_its_pods(jobs[job_id], pods.get(job_id, ())):
                 del jobs[job_id]
         return jobs, pods
@@ -173,7 +174,7 @@ class Observer:
     def _listed(
         self, namespace: str, refs: Sequence[JobRef]
     ) -> tuple[dict[str, Object], Pods | None]:
-        """The jobs as lists show them now."""
+        """The jobs by lists of this moment."""
         job_ids = [job.job_id for job in refs]
         selector = naming.selector_of(job_ids)
         path = naming.jobs_path(namespace)
@@ -194,7 +195,7 @@ class Observer:
             if not error.forbidden:
                 raise
             _log.info("pods of namespace %s cannot be listed: %s", namespace, error)
-            return jobs, None  # a Job itself tells how it ended
+            return jobs, None  # a Job itself shows how it ended
         return jobs, _by_job(pods)
 
     def _pods(self, namespace: str, selector: str, phases: str) -> list[Object]:
@@ -207,7 +208,7 @@ class Observer:
         jobs: Sequence[Mapping[str, Any]],
         pods: Mapping[str, Sequence[Mapping[str, Any]]],
     ) -> Events:
-        """Warnings about these Jobs and their pods, as far as we may see them."""
+        """Warnings about these Jobs and their pods; none if we may not list events."""
         about = [*jobs, *(pod for job in jobs for pod in pods.get(_job_id(job), ()))]
         chosen = "type=Warning"
         if len(about) == 1:
@@ -248,7 +249,7 @@ def _by_job(pods: Iterable[Object]) -> Pods:
 
 
 def _has_our_name(job: Mapping[str, Any]) -> bool:
-    """Whether it is the job itself: a user's copy of a Job has its labels as well."""
+    """Whether it is ours: a user's copy of a Job has the same labels."""
     return _name(job) == naming.job_name(_job_id(job))
 
 

@@ -1,4 +1,4 @@
-"""The keywords of `create_job` that only Kubernetes has, and how they are checked."""
+"""The keywords of `create_job` that only Kubernetes has, and their checks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _UNITS = {
     "Ei": 2**60,
 }
 DEFAULT_TTL_SECONDS = 3600
-# Names of resources: the keyword's, and Kubernetes'.
+# Resources whose name in Kubernetes is not a Python identifier.
 _RESOURCES = {"ephemeral_storage": "ephemeral-storage"}
 
 
@@ -135,18 +135,18 @@ def _check_resources(where: str, value: Any) -> dict[str, str]:
     for name, item in _check_mapping(where, value).items():
         resource = _RESOURCES.get(name, name)
         if resource == GPU:
-            raise ValidationError(f"{where}.{name}: GPUs are asked for with gpu_count=")
+            raise ValidationError(f"{where}.{name}: request GPUs with gpu_count=")
         if resource not in ("cpu", "memory", "ephemeral-storage") and "/" not in str(resource):
             raise ValidationError(
-                f"{where}.{name}: there are cpu, memory, ephemeral_storage and what a device "
-                "plugin offers under a name with a slash (rdma/hca)"
+                f"{where}.{name}: expected cpu, memory, ephemeral_storage or a resource of a "
+                "device plugin, whose name has a slash (rdma/hca)"
             )
         found[str(resource)] = check_quantity(f"{where}.{name}", item)
     return found
 
 
 def _check_shm(where: str, value: Any) -> str:
-    """A quantity; 0 means no volume of its own."""
+    """A quantity; 0 means no volume for shared memory."""
     text = check_quantity(where, value)
     return text if amount(text) else "0"
 

@@ -1,8 +1,8 @@
-"""`overlay=`: a patch merged into the Job, for what has no keyword of its own. Pure.
+"""`overlay=`: a patch merged into the Job, for fields without a keyword. Pure.
 
 Mappings are merged; None removes a key. Lists whose items have names (containers, volumes,
-variables) are merged by name, mounts by their path; other lists are replaced. What the SDK relies
-on cannot be changed: a second truth about a job's name or its retries would make neither true.
+variables) are merged by name, mounts by their path; other lists are replaced. A patch cannot change
+what the SDK itself sets and relies on, such as the name of the Job.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PROTECTED = (
 
 
 def check_overlay(where: str, value: Any) -> dict[str, Any]:
-    """Refuse what the SDK relies on, by the path of the key."""
+    """Check a patch; refuse changes of fields that the SDK relies on."""
     if not isinstance(value, Mapping):
         raise ValidationError(f"{where}: expected a mapping such as {{'spec': {{'template': …}}}}")
     for path in _paths("", value):
@@ -67,7 +67,7 @@ def check_overlay(where: str, value: Any) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The Job with the patch in it."""
+    """Merge a patch into a Job."""
     merged = dict(base)
     for key, value in patch.items():
         if value is None:
@@ -95,7 +95,7 @@ def _merge_items(base: list[Any], patch: Sequence[Any], key: str) -> list[Any]:
 
 
 def _key_of(value: Any) -> str:
-    """By which key the items of a list are told apart; "" when by none."""
+    """The key that identifies the items of a list; "" if there is none."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return ""
     for key in ("mountPath", "name"):
@@ -105,7 +105,7 @@ def _key_of(value: Any) -> str:
 
 
 def _paths(above: str, value: Any) -> Iterator[str]:
-    """The paths of everything that a patch sets, as `spec.template.spec.containers[tao].image`."""
+    """The paths of all that a patch sets, such as `spec.template.spec.containers[tao].image`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _paths(f"{above}.{key}" if above else str(key), item)
@@ -121,5 +121,5 @@ def _paths(above: str, value: Any) -> Iterator[str]:
 
 
 def _hides(path: str, kept: str) -> bool:
-    """Would setting this replace something that is kept?"""
+    """Whether setting this path would replace a protected field below it."""
     return kept.startswith((f"{path}.", f"{path}["))

@@ -1,4 +1,4 @@
-"""What a pod's status says, in plain words: why it waits, how it ended. Pure."""
+"""What the status of a pod says: why it waits, how it ended. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tao_sdk.platforms.kubernetes.naming import CONTAINER, INDEX_ANNOTATION
 
 Pod = Mapping[str, Any]
 
-# What Kubernetes calls it, and what it means.
+# Reasons of Kubernetes, and what they mean.
 _WORDS = {
     "Unschedulable": "no node can take it now",
     "SchedulingGated": "its scheduling is held back",
     "ImagePullBackOff": "the image cannot be pulled",
     "ErrImagePull": "the image cannot be pulled",
     "ErrImageNeverPull": "the image is not on the node, and must not be pulled",
-    "InvalidImageName": "the image has a name that no registry knows",
-    "CreateContainerConfigError": "a Secret or ConfigMap that it needs is not there",
-    "CreateContainerError": "its container cannot be made",
+    "InvalidImageName": "the name of the image is invalid",
+    "CreateContainerConfigError": "a Secret or ConfigMap that it needs does not exist",
+    "CreateContainerError": "its container cannot be created",
     "RunContainerError": "its container cannot be started",
     "CrashLoopBackOff": "its container ends again and again",
     "FailedMount": "a volume cannot be mounted",
@@ -26,14 +26,14 @@ _WORDS = {
     "FailedCreatePodSandBox": "the node cannot set it up",
     "FailedCreate": "its pod is refused",
 }
-# Waiting for these is nothing to worry about.
+# Every pod waits for these.
 _ORDINARY = frozenset({"ContainerCreating", "PodInitializing"})
-# Nobody but the user can do something about these.
+# Only the user can remove these causes.
 STUCK = frozenset(_WORDS) - {"SchedulingGated"}
 
 
 class Issue(NamedTuple):
-    """Why a pod does not run: Kubernetes' word for it, and its message."""
+    """Why a pod does not run: a reason of Kubernetes, and its message."""
 
     reason: str
     message: str
@@ -50,9 +50,9 @@ class End(NamedTuple):
     exit_code: int | None
     ended_at: str
     reason: str
-    """Everything but the plain "Error" and "Completed", which the exit code says as well."""
+    """Empty for "Error" and "Completed", which say no more than the exit code."""
     event: str = ""
-    """The one word of Kubernetes for it: OOMKilled, Evicted."""
+    """A reason of Kubernetes in one word: OOMKilled, Evicted."""
 
 
 def name_of(pod: Pod) -> str:
@@ -73,14 +73,14 @@ def phase_of(pod: Pod) -> str:
 
 
 def in_order(pods: Sequence[Pod]) -> list[Pod]:
-    """By rank, and those of one rank in the order in which they were made."""
+    """By rank; pods of one rank in the order of their creation."""
     return sorted(
         pods, key=lambda pod: (rank_of(pod), pod["metadata"]["creationTimestamp"], name_of(pod))
     )
 
 
 def issue_of(pod: Pod, events: Sequence[Mapping[str, Any]] = ()) -> Issue | None:
-    """Why a pod does not run yet; None when there is nothing to say."""
+    """Why a pod does not run yet; None if nothing is wrong."""
     if phase_of(pod) not in ("Pending", "Unknown"):
         return None
     status = _status(pod)
@@ -97,12 +97,12 @@ def issue_of(pod: Pod, events: Sequence[Mapping[str, Any]] = ()) -> Issue | None
 
 
 def issue_from(events: Sequence[Mapping[str, Any]]) -> Issue | None:
-    """What the latest of some warnings says."""
+    """The latest warning among some events."""
     return latest([event for event in events if event.get("type") == "Warning"])
 
 
 def latest(events: Sequence[Mapping[str, Any]]) -> Issue | None:
-    """What the latest of some events says."""
+    """The latest event."""
     if not events:
         return None
     last = max(events, key=_when)
@@ -110,12 +110,12 @@ def latest(events: Sequence[Mapping[str, Any]]) -> Issue | None:
 
 
 def is_being_made(pod: Pod) -> bool:
-    """On a node, and nothing wrong that the pod itself would tell of."""
+    """Whether a node is setting it up, and its status reports no trouble."""
     return phase_of(pod) == "Pending" and bool(node_of(pod)) and issue_of(pod) is None
 
 
 def end_of(pod: Pod) -> End:
-    """How it ended, as far as the pod says."""
+    """How it ended, as far as its status tells."""
     status = _status(pod)
     ended = _terminated(pod)
     said: list[tuple[Any, Any]] = []
@@ -140,7 +140,7 @@ def end_of(pod: Pod) -> End:
 
 
 def started_at(pod: Pod) -> str:
-    """When its container began; "" before."""
+    """When its container began; "" before that."""
     for container in _containers(pod):
         if container["name"] == CONTAINER:
             state = container.get("state") or {}
@@ -168,7 +168,7 @@ def has_ended(pod: Pod) -> bool:
 
 
 def _terminated(pod: Pod) -> Mapping[str, Any] | None:
-    """The end of our container; else of another one that kept ours from running."""
+    """The end of our container, or of another one whose failure kept ours from running."""
     ends = {
         container["name"]: (container.get("state") or {}).get("terminated")
         for container in _containers(pod)

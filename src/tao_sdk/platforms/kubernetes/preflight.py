@@ -1,7 +1,4 @@
-"""Checks before a launch: may we, is there a namespace, are there GPUs, are the claims there?
-
-Each answers with findings that a person can act on; none of them changes anything.
-"""
+"""Checks before a launch: permissions, namespace, GPUs, claims. They change nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from tao_sdk.platforms.kubernetes import capacity, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
 
-# Verb, API group, resource, subresource, and what for.
+# Verb, API group, resource, subresource, purpose.
 _NEEDED = (
     ("create", "batch", "jobs", "", "submit jobs"),
     ("list", "batch", "jobs", "", "watch jobs"),
-    ("watch", "batch", "jobs", "", "be told of changes"),
+    ("watch", "batch", "jobs", "", "notice changes"),
     ("patch", "batch", "jobs", "", "start a job once its Secret is there"),
     ("delete", "batch", "jobs", "", "cancel jobs"),
     ("list", "", "pods", "", "say why a job waits"),
@@ -30,7 +27,7 @@ _NEEDED = (
 
 
 class Finding(NamedTuple):
-    """One thing that was checked."""
+    """The result of one check."""
 
     what: str
     ok: bool
@@ -38,7 +35,7 @@ class Finding(NamedTuple):
 
 
 def permissions(api: KubernetesClient, namespace: str) -> list[Finding]:
-    """May this user do in that namespace what the SDK needs to do?"""
+    """Whether this user has the permissions that the SDK needs in a namespace."""
     found = []
     for verb, group, resource, subresource, purpose in _NEEDED:
         review = api.review(
@@ -51,13 +48,13 @@ def permissions(api: KubernetesClient, namespace: str) -> list[Finding]:
 
 
 def namespace(api: KubernetesClient, name: str) -> Finding:
-    """Is there such a namespace?"""
+    """Whether a namespace exists."""
     what = f"namespace {name}"
     try:
         api.get(f"/api/v1/namespaces/{name}")
     except ApiError as error:
         if error.forbidden:
-            return Finding(what, ok=True, detail="you may not look whether it is there")
+            return Finding(what, ok=True, detail="you may not check whether it exists")
         if not error.missing:
             raise
         return Finding(what, ok=False, detail=f"create it: kubectl create namespace {name}")
@@ -65,10 +62,10 @@ def namespace(api: KubernetesClient, name: str) -> Finding:
 
 
 def gpus(api: KubernetesClient) -> Finding:
-    """Is the GPU Operator, or a device plugin, there?"""
+    """Whether nodes offer GPUs, which takes the GPU Operator or a device plugin."""
     nodes = Cluster(api).nodes()
     if nodes is None:
-        return Finding(naming.GPU, ok=True, detail="you may not list nodes, so it is not known")
+        return Finding(naming.GPU, ok=True, detail="unknown: you may not list nodes")
     total = capacity.total_gpus(nodes)
     if not total:
         return Finding(naming.GPU, ok=False, detail=capacity.NO_OPERATOR)
@@ -76,7 +73,7 @@ def gpus(api: KubernetesClient) -> Finding:
 
 
 def claims(api: KubernetesClient, where: str, names: Iterable[str]) -> list[Finding]:
-    """Are these PersistentVolumeClaims in that namespace, and bound?"""
+    """Whether these PersistentVolumeClaims exist, and have not lost their volumes."""
     found = []
     for name in names:
         what = f"claim {name} in {where}"
@@ -84,11 +81,11 @@ def claims(api: KubernetesClient, where: str, names: Iterable[str]) -> list[Find
             claim = api.get(naming.core_path(where, "persistentvolumeclaims", name))
         except ApiError as error:
             if error.forbidden:
-                found.append(Finding(what, ok=False, detail="you may not look whether it is there"))
+                found.append(Finding(what, ok=False, detail="you may not check whether it exists"))
                 continue
             if not error.missing:
                 raise
-            found.append(Finding(what, ok=False, detail="it is not there; create it first"))
+            found.append(Finding(what, ok=False, detail="it does not exist; create it first"))
             continue
         phase = (claim.get("status") or {}).get("phase", "")
         found.append(Finding(what, ok=phase != "Lost", detail=phase))

@@ -1,7 +1,7 @@
-"""From a Job, and where it does not tell, its pods and events, to what is true about it: pure.
+"""The state of a job, from its Job and, where that is not enough, its pods and events. Pure.
 
-A Job counts a pod as active from the moment it is made, be it on a node or not: that alone never
-means "running". It has ended when one of its conditions says so, and not before.
+A Job counts a pod as active from its creation, before it is on a node, so an active pod alone does
+not mean "running". A Job has ended when one of its conditions says so, and not before.
 """
 
 from __future__ import annotations
@@ -23,28 +23,33 @@ from tao_sdk.platforms.kubernetes.pods import (
     is_being_made,
     issue_from,
     issue_of,
+    name_of,
+    node_of,
     phase_of,
     rank_of,
+    started_at,
 )
 
 Job = Mapping[str, Any]
-# A pod is made within moments; if not, an event says why.
+Events = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Warnings, by the uid of the object that they are about."""
+# A pod is created within moments; if not, an event says why.
 _SOON = timedelta(seconds=3)
-# Setting up a pod takes a few seconds; after that an event may say what keeps it.
+# A node sets up a pod in a few seconds; if not, an event may say why.
 _BEING_MADE = timedelta(seconds=15)
-# What a Job says about its retries; its pods say more.
+# Reasons of a failed Job that say less than the end of its pods.
 EMPTY_WORDS = (
     "BackoffLimitExceeded",
     "FailedIndexes",
     "MaxFailedIndexesExceeded",
     "PodFailurePolicy",
 )
-_UNSEEN = "not all of its pods run; you may not list pods, so it is not known why"
+_UNSEEN = "not all of its pods run; the reason is unknown, because you may not list pods"
 _RESUME = 'kubectl patch job {name} -n {namespace} -p \'{{"spec":{{"suspend":false}}}}\''
 
 
 def conditions_of(job: Job) -> dict[str, Mapping[str, Any]]:
-    """What is the case, by type."""
+    """The conditions that are true, by type."""
     return {
         condition["type"]: condition
         for condition in _status(job).get("conditions") or ()
@@ -53,17 +58,17 @@ def conditions_of(job: Job) -> dict[str, Mapping[str, Any]]:
 
 
 def has_ended(job: Job) -> bool:
-    # A JobSet's word is "Completed".
+    # "Completed" is the condition of a JobSet.
     return not conditions_of(job).keys().isdisjoint(("Complete", "Completed", "Failed"))
 
 
 def is_half_made(job: Job) -> bool:
-    """Is its submission not complete?"""
+    """Whether its submission is not complete."""
     return naming.LABEL_SUBMITTING in (job["metadata"].get("labels") or {})
 
 
 def is_another(job: Job, native: Mapping[str, Any]) -> bool:
-    """Is it not the Job that was submitted, but one that somebody made anew under its name?"""
+    """Whether it is not the Job that was submitted, but a later one of the same name."""
     uid = job["metadata"]["uid"]
     return bool(native.get("uid", uid) != uid)
 
@@ -77,7 +82,7 @@ def queue_of(job: Job) -> str:
 
 
 def needs_pods(job: Job) -> bool:
-    """Does it take a look at its pods to tell what it does, or how it failed?"""
+    """Whether only its pods tell what it does, or how it failed."""
     if "Failed" in conditions_of(job):
         return True
     if has_ended(job) or is_suspended(job):
@@ -97,10 +102,10 @@ def needs_running_pods(job: Job) -> bool:
 
 
 def are_its_pods(job: Job, pods: Sequence[Pod]) -> bool:
-    """Can a Job that needs a look at its pods have meant these, and no others?
+    """Whether these pods match the counts of a Job that `needs_pods`.
 
-    Of pods that neither run nor have succeeded. What is told of Jobs and of pods apart from each
-    other may be of different moments.
+    Jobs and pods that were observed separately may be of different moments. `pods` are those that
+    neither run nor have succeeded.
     """
     if "Failed" in conditions_of(job):
         return any(phase_of(pod) == "Failed" for pod in pods)
@@ -113,7 +118,7 @@ def are_its_pods(job: Job, pods: Sequence[Pod]) -> bool:
 
 
 def needs_events(job: Job, pods: Sequence[Pod], now: datetime) -> bool:
-    """Does it wait for something that only events tell of?"""
+    """Whether it waits for something that only events explain."""
     if has_no_pods(job):
         puzzles = _is_older(job, _SOON, now)
     else:
@@ -122,22 +127,20 @@ def needs_events(job: Job, pods: Sequence[Pod], now: datetime) -> bool:
 
 
 def has_no_pods(job: Job) -> bool:
-    """Has it had none so far?"""
-    told = _status(job).get
-    return not (told("active") or told("succeeded") or told("failed") or told("terminating"))
+    """Whether it has had none so far."""
+    return not any(_count(job, kind) for kind in ("active", "succeeded", "failed", "terminating"))
 
 
 def interpret(
     job: Job,
     pods: Sequence[Pod] | None = (),
-    events: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    events: Events | None = None,
     queued: str = "",
 ) -> Observation:
-    """What is true about a Job that is there.
+    """The state of a Job that exists.
 
-    `pods` are those of it that neither run nor have succeeded, None where they may not be listed;
-    `events` are warnings, by the uid of what they are about; `queued` is why its queue has not let
-    it start.
+    `pods` are those that neither run nor have succeeded, None if we may not list them. `queued` is
+    the reason why its queue has not let it start.
     """
     conditions = conditions_of(job)
     if "Complete" in conditions:
@@ -162,10 +165,8 @@ def interpret(
     return _open(job, conditions, pods or (), events or {})
 
 
-def waiting_for(
-    job: Job, pods: Sequence[Pod], events: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[tuple[int, Issue]]:
-    """Which ranks wait, and for what."""
+def waiting_for(job: Job, pods: Sequence[Pod], events: Events) -> list[tuple[int, Issue]]:
+    """The ranks that wait, and for what."""
     if has_no_pods(job):
         refused = [
             event
@@ -183,9 +184,9 @@ def waiting_for(
 
 
 def first_failed(pods: Sequence[Pod]) -> Pod | None:
-    """The pod that failed first; those that were stopped because of it came later.
+    """The pod that failed first: the others may have been stopped because of it.
 
-    Of pods that were tried again only the last counts.
+    Of the pods of a rank that was tried again, only the last counts.
     """
     last = {rank_of(pod): pod for pod in in_order(pods)}
     failed = [pod for pod in last.values() if phase_of(pod) == "Failed"]
@@ -193,11 +194,51 @@ def first_failed(pods: Sequence[Pod]) -> Pod | None:
 
 
 def without_forgiven(job: Job, pods: Sequence[Pod]) -> list[Pod]:
-    """Pods of a Job that failed, without those whose failure was made good by a retry."""
+    """The pods of a failed Job, without failures after which a retry succeeded."""
     to_blame = _failed_ranks(job)
     return [
         pod for pod in pods if not to_blame or rank_of(pod) in to_blame or phase_of(pod) != "Failed"
     ]
+
+
+def replica_of(pod: Pod, events: Events) -> dict[str, Any]:
+    """A pod in the shape that every platform returns, with the reason if it does not run."""
+    end = end_of(pod)
+    issue = issue_of(pod, events.get(pod["metadata"]["uid"], ()))
+    return {
+        "name": name_of(pod),
+        "id": pod["metadata"]["uid"],
+        "rank": rank_of(pod),
+        "started_at": started_at(pod),
+        "finished_at": end.ended_at,
+        "status": {
+            "node": {"name": node_of(pod), "node_group_id": ""},
+            "phase": phase_of(pod),
+            "readiness_issue": _shown(issue),
+            "exit_code": end.exit_code,
+        },
+    }
+
+
+def replica_to_come(job: Job, events: Events) -> dict[str, Any]:
+    """The first pod of a job without pods: a quota or policy refuses them, or a queue holds it."""
+    waiting = waiting_for(job, (), events)
+    issue = waiting[0][1] if waiting else None
+    if issue is None and queue_of(job):
+        issue = Issue("Queued", f"waits in queue {queue_of(job)}")
+    return {
+        "name": "",
+        "id": "",
+        "rank": 0,
+        "started_at": "",
+        "finished_at": "",
+        "status": {
+            "node": {"name": "", "node_group_id": ""},
+            "phase": "Pending",
+            "readiness_issue": _shown(issue),
+            "exit_code": None,
+        },
+    }
 
 
 def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Observation:
@@ -208,7 +249,7 @@ def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Obse
         rank = f"rank {rank_of(first)} " if int(job["spec"].get("completions") or 1) > 1 else ""
         code = "" if end.exit_code is None else f"ended with exit code {end.exit_code}"
         told += [f"{rank}{code}" if code else "", end.reason]
-    # "The limit of retries is reached" says nothing that the end of its pod does not.
+    # "The limit of retries is reached" says less than the end of the pod.
     if not any(told) or condition.get("reason") not in EMPTY_WORDS:
         told.append(_condition_text(condition))
     return Observation(
@@ -222,7 +263,7 @@ def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Obse
 
 
 def _failed_ranks(job: Job) -> set[int]:
-    """The ranks that a Job with retries has given up, from its `0,3-5`; none where it has none."""
+    """The ranks that a Job with retries has given up, from text such as `0,3-5`."""
     ranks: set[int] = set()
     for part in filter(None, str(_status(job).get("failedIndexes") or "").split(",")):
         first, _, last = part.partition("-")
@@ -238,17 +279,17 @@ def _suspended(job: Job, queued: str) -> Observation:
         return Observation(JobState.PENDING, f"waits in queue {queue}{why}")
     metadata = job["metadata"]
     resume = _RESUME.format(name=metadata["name"], namespace=metadata["namespace"])
-    return Observation(JobState.PAUSED, f"suspended; {resume} lets it go on")
+    return Observation(JobState.PAUSED, f"suspended; {resume} resumes it")
 
 
 def _open(
     job: Job,
     conditions: Mapping[str, Mapping[str, Any]],
     pods: Sequence[Pod],
-    events: Mapping[str, Sequence[Mapping[str, Any]]],
+    events: Events,
 ) -> Observation:
     if "FailureTarget" in conditions:
-        # It counts as failed when its pods are gone, which a node that was lost does not confirm.
+        # It fails when its pods are gone, which a lost node never confirms.
         told = f"failing ({_condition_text(conditions['FailureTarget'])}): its pods are being ended"
         return Observation(JobState.RUNNING, told, started_at=_begun(job))
     waiting = waiting_for(job, pods, events)
@@ -257,21 +298,21 @@ def _open(
             JobState.PENDING, _why(waiting, int(job["spec"].get("completions") or 1))
         )
     if has_no_pods(job):
-        return Observation(JobState.PENDING, "its pod is being made")
+        return Observation(JobState.PENDING, "its pod is being created")
     return Observation(JobState.RUNNING, started_at=_begun(job))
 
 
 def _why(waiting: Sequence[tuple[int, Issue]], ranks: int) -> str:
     worst = [(rank, issue) for rank, issue in waiting if issue.reason != "ContainerCreating"]
     rank, issue = (worst or waiting)[0]
-    told = "its container is being made" if issue.reason == "ContainerCreating" else str(issue)
+    told = "its container is being created" if issue.reason == "ContainerCreating" else str(issue)
     if ranks == 1:
         return told
     return f"{len(waiting)} of {ranks} pods wait; rank {rank}: {told}"
 
 
 def _still_runs(job: Job, pods: Sequence[Pod] | None) -> bool:
-    """Whether a Job that is being deleted has begun; what it counts may be out of date for good."""
+    """Whether a Job that is being deleted has begun. Its counts are not updated any more."""
     if _count(job, "ready"):
         return True
     if pods is None:
@@ -297,9 +338,13 @@ def _condition_text(condition: Mapping[str, Any]) -> str:
 
 
 def _count(job: Job, pods: str) -> int:
-    """How many pods a Job says are such."""
+    """One of the counts of pods in the status of a Job."""
     return int(_status(job).get(pods) or 0)
 
 
 def _status(job: Job) -> Mapping[str, Any]:
     return job.get("status") or {}
+
+
+def _shown(issue: Issue | None) -> dict[str, str] | None:
+    return None if issue is None else {"reason": issue.reason, "message": issue.message}

@@ -1,10 +1,10 @@
-"""Mounts: from `pvc://claim/folder` to volumes of a pod, and to addresses of results. Pure.
+"""Mounts: sources such as `pvc://claim/folder`, and the volumes of a pod for them. Pure.
 
 A source is one of::
 
-    pvc://claim[/folder]       a PersistentVolumeClaim of the namespace; a bare name means the same
+    pvc://claim[/folder]       a PersistentVolumeClaim of the namespace; short: a bare name
     nfs://server/export        an NFS export
-    hostpath:///folder         a folder of whichever node runs the pod; a bare path means the same
+    hostpath:///folder         a folder of the node that runs the pod; short: a bare path
     configmap://name           the keys of a ConfigMap as files, read-only
     secret://name              the keys of a Secret as files, read-only
 """
@@ -27,13 +27,13 @@ _READ_ONLY_KINDS = ("configmap", "secret")
 
 
 class Place(NamedTuple):
-    """Something that can be mounted, and a folder in it."""
+    """A source that can be mounted, and a folder in it."""
 
     kind: str
     name: str
-    """The claim, server, ConfigMap or Secret; "" for a folder of the node."""
+    """The name of the claim, server, ConfigMap or Secret; "" for a folder of the node."""
     path: str
-    """Of a claim: the folder in it, without a leading slash. Else an absolute path."""
+    """In a claim without a leading slash, otherwise absolute."""
 
     def __str__(self) -> str:
         return f"{self.kind}://{self.name}{_slashed(self.path)}"
@@ -43,7 +43,7 @@ class Place(NamedTuple):
         return self._replace(path=joined.lstrip("/") if self.kind == "pvc" else joined)
 
     def volume(self, name: str, *, read_only: bool = False) -> dict[str, Any]:
-        """The volume as a pod asks for it."""
+        """The volume in the spec of a pod."""
         if self.kind == "pvc":
             claim: dict[str, Any] = {"claimName": self.name}
             if read_only:
@@ -60,19 +60,19 @@ class Place(NamedTuple):
 
     @property
     def sub_path(self) -> str:
-        """What of the volume is mounted; "" for all of it."""
+        """The folder of the volume to be mounted; "" for all of it."""
         return self.path if self.kind == "pvc" else ""
 
 
 def parse_place(where: str, source: str) -> Place:
-    """Understand a source; raises `ValidationError`."""
+    """Parse a source; raises `ValidationError`."""
     kind, mark, rest = source.partition("://")
     if not mark:
         if source.startswith("/"):
             kind, rest = "hostpath", source
         elif source.startswith((".", "~")):
             raise ValidationError(
-                f"{where}: {source} is relative to somewhere; pods see claims (pvc://name), NFS "
+                f"{where}: {source} is a relative path; pods see claims (pvc://name), NFS "
                 "(nfs://server/export) and absolute paths of their node"
             )
         else:
@@ -102,7 +102,7 @@ def parse_place(where: str, source: str) -> Place:
 
 
 def check_mounts(where: str, value: Any) -> tuple[Mount, ...]:
-    """A list of mounts in any of the usual forms."""
+    """Check a list of mounts in any of the usual forms."""
     return check_each_mount(where, value, _check_mount, "pvc://data:/data:ro")
 
 
@@ -118,12 +118,12 @@ def _check_mount(where: str, value: Any) -> Mount:
 
 
 def place_of(mount: Mount) -> Place:
-    """Of a mount that was checked."""
+    """The source of a checked mount."""
     return parse_place("mounts", mount.source)
 
 
 def results_place(mounts: Sequence[Mount]) -> Place | None:
-    """The writable mount that outlives the pods, if there is one."""
+    """The source of the writable mount at /results, if there is one."""
     mount = results_mount(mounts)
     return None if mount is None else place_of(mount)
 
@@ -131,7 +131,7 @@ def results_place(mounts: Sequence[Mount]) -> Place | None:
 def pod_volumes(
     mounts: Sequence[Mount],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Volumes of the pod, and where its container sees them."""
+    """Volumes of the pod, and their mounts in the container."""
     volumes, seen = [], []
     for number, mount in enumerate(mounts):
         place, name = place_of(mount), f"mount-{number}"
