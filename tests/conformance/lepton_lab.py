@@ -65,6 +65,15 @@ class LeptonLab(PlatformLab[LeptonSDK]):
         eventually(lambda: "Queueing" in waiting.refresh().message)
         return waiting
 
+    def snapshot(self) -> object:
+        """The jobs and the names of the secrets of the workspace."""
+        with self.server.state.lock:
+            jobs = [job.describe() for job in self.server.state.jobs.values()]
+            return json.loads(json.dumps(jobs)), sorted(self.server.state.secrets)
+
+    def wait_until_finished(self, job: Job) -> None:
+        eventually(lambda: self.server.job_of(job.id).completed)
+
     def submission_steps(self) -> dict[str, str]:
         arm = (
             f"{DIE}os.environ['HF_TOKEN'] = 'made-up-for-a-secret'\n"

@@ -38,6 +38,14 @@ class Advances(Protocol):
 
 
 @runtime_checkable
+class Sweeps(Protocol):
+    """Killed processes may leave something on the platform that no row of the store leads to."""
+
+    def sweep(self) -> None:
+        """Remove it, if no process has looked for it lately. Every attending process calls this."""
+
+
+@runtime_checkable
 class Resubmits(Protocol):
     """A job can run again under the same id."""
 

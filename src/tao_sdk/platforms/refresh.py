@@ -7,6 +7,7 @@ at a time acts, by a lease in the store; a process that finds the lease taken ha
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ from tao_sdk.job_store import Row, StatusUpdate, decode
 from tao_sdk.platforms import retry
 from tao_sdk.platforms.backend import MISSING, Backend, JobRef, Observation, RetryLimits
 from tao_sdk.platforms.bucket_results import records_in_bucket
-from tao_sdk.platforms.capabilities import Advances, ExplainsPending, Resubmits
+from tao_sdk.platforms.capabilities import Advances, ExplainsPending, Resubmits, Sweeps
 from tao_sdk.platforms.isolation import ask_isolated, senseless
 from tao_sdk.platforms.observation import (
     update_for_missing,
@@ -66,7 +67,17 @@ class Refresher:
             if self._is_submitted(row) and row["status"] not in TERMINAL_STATES
         ]
         poll = self._look(open_rows) if open_rows else _Poll({}, {}, {})
-        if attend and self._has_work(poll, rows):
+        if not attend:
+            return self._write_down(poll, rows)
+        rows = self._attend(poll, rows)
+        if isinstance(self._backend, Sweeps):
+            with contextlib.suppress(BackendUnreachableError):  # the next process tries again
+                self._backend.sweep()
+        return rows
+
+    def _attend(self, poll: _Poll, rows: dict[str, Row]) -> dict[str, Row]:
+        """Write down what was seen, and act on it unless another process does."""
+        if self._has_work(poll, rows):
             with self._store.lease(f"attend {self._platform}", _LEASE_SECONDS) as acting:
                 if acting:
                     self._resubmit(poll, rows)

@@ -11,7 +11,7 @@ after the deed, lists and logs that are behind. `requests` has every request tha
 from __future__ import annotations
 
 from lab.lepton.faults import Faults
-from lab.lepton.server import FORBIDDEN, TOKEN, WORKSPACE, LeptonServer
+from lab.lepton.server import FORBIDDEN, OTHER_TOKEN, TOKEN, WORKSPACE, LeptonServer
 from lab.lepton.state import PlayedJob
 
-__all__ = ["FORBIDDEN", "TOKEN", "WORKSPACE", "Faults", "LeptonServer", "PlayedJob"]
+__all__ = ["FORBIDDEN", "OTHER_TOKEN", "TOKEN", "WORKSPACE", "Faults", "LeptonServer", "PlayedJob"]

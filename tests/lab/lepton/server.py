@@ -20,6 +20,7 @@ from lab.lepton.state import PlayedJob, State, Worker
 
 WORKSPACE = "played-ws"
 TOKEN = "played-token-5d0f1c"  # noqa: S105 - of nobody
+OTHER_TOKEN = "played-token-b81e22"  # noqa: S105 - another one of the same workspace
 FORBIDDEN = "forbidden-token-77aa"
 _WITH_SECRETS = ("/usersecrets", "/imagepullsecrets")
 
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if given == FORBIDDEN:
             raise RefusedError(403, "forbidden")
-        if given != TOKEN:
+        if given not in (TOKEN, OTHER_TOKEN):
             raise RefusedError(401, "unauthorized")
         if path != prefix and not path.startswith(f"{prefix}/"):
             raise RefusedError(404, "workspace not found")
@@ -213,4 +214,4 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing on the console."""
 
 
-__all__ = ["FORBIDDEN", "TOKEN", "WORKSPACE", "LeptonServer"]
+__all__ = ["FORBIDDEN", "OTHER_TOKEN", "TOKEN", "WORKSPACE", "LeptonServer"]

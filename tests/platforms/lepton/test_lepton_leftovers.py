@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from lepton_lab import LeptonLab
 
-from lab.lepton import LeptonServer
-from tao_sdk.errors import BackendUnreachableError, TaoError
+from lab.lepton import OTHER_TOKEN, WORKSPACE, LeptonServer
+from tao_sdk.errors import BackendUnreachableError, SubmissionUncertainError, TaoError
 from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.lepton import LeptonSDK, cleanup, naming
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
+from tao_sdk.platforms.lepton.cleanup import Cleanup
 from tao_sdk.platforms.lepton.client import LeptonClient
 
 LONG = 60.0
@@ -61,11 +62,18 @@ class TestOnce:
         [late] = server.state.jobs.values()
         eventually(lambda: time.time() - late.created > 1.0)
         later = lab.sdk()
-        jobs = later.create_jobs([lab.job("true")] * 3)
+        jobs = [job.id for job in later.create_jobs([lab.job("true")] * 3)]
+        later.look(jobs)
+        assert not late.archived, "looking removes nothing"
+        later.get_statuses(jobs)
+        assert late.archived
+        later_still = server.state.add(late.body)
+        later_still.turn("Starting")
+        later_still.created -= 1
         server.faults.list_lag = 0.0
-        later.get_statuses([job.id for job in jobs])
-        later.backend._cleanup.finish()
-        assert late.archived, "whoever sees it removes it"
+        later.get_statuses(jobs)
+        assert later_still.archived, "it was in the list, so it is looked for at once"
+        assert not later.backend._cleanup.sweep_is_due
 
     def test_the_oldest_of_several_is_the_one(
         self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
@@ -80,8 +88,9 @@ class TestOnce:
 
 class TestSweep:
     def sweep(self, lab: LeptonLab, **keywords: Any) -> None:
-        kept = JobFiles(lab.folder / "state.lepton")
-        cleanup.sweep(LeptonClient(WorkspaceAccess.find()), kept, **keywords)
+        files = JobFiles(lab.folder / "state.lepton")
+        client = LeptonClient(WorkspaceAccess.find())
+        Cleanup(client, files, lab.folder / "last-sweep").sweep(**keywords)
 
     def test_secrets_of_ended_jobs_go_and_others_stay(
         self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
@@ -135,27 +144,95 @@ class TestSweep:
         self.sweep(lab)
         assert not played.state.secrets
 
-    def test_a_process_that_goes_on_sweeps_again(
+    def test_a_process_that_attends_sweeps_again(
         self,
         sdk: LeptonSDK,
         lab: LeptonLab,
         played: LeptonServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A watcher sees a job end while the server is away: nobody else would come."""
         monkeypatch.setattr(cleanup, "SWEEP_SECONDS", 0.0)
-        job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "left-by-the-outage"})
+        job = sdk.create_job(**lab.job("true"))
         sdk.get_job_status(job.id)
-        cleaner = sdk.backend._cleanup
-        cleaner.finish()
-        with played.cut():
-            cleaner.clean(list(played.state.secrets))
-            cleaner.finish()
-        assert played.state.secrets
+        played.state.secrets[str(naming.SecretName("b" * 32, 1, "TOKEN"))] = "of a lost store"
+        sdk.get_job_status(job.id)
+        assert len(played.state.secrets) == 1, "that of the job, which has not ended"
+
+
+class TestEnds:
+    """The store remembers of which jobs secrets are left."""
+
+    def ended_job(self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer) -> str:
+        job = sdk.create_job(**lab.job("true"), env_vars={"TOKEN": "kept-for-now"})
         played.job_of(job.id).turn("Completed")
-        sdk.backend.observe([])
-        cleaner.finish()
+        return job.id
+
+    def test_a_failed_deletion_is_tried_again_when_no_job_is_open(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        job_id = self.ended_job(sdk, lab, played)
+        [secret] = played.state.secrets
+        played.faults.refuse_next = [(f"DELETE /usersecrets/{secret}", 403)] * 20
+        assert sdk.get_job_status(job_id).status == "Complete"
+        later = lab.sdk()
+        later.reconcile()
+        assert played.state.secrets, "the deletion was refused"
+        played.faults.refuse_next.clear()
+        later.reconcile()
         assert not played.state.secrets
+        calls = len(played.requests)
+        later.reconcile()
+        assert played.calls(calls) == [], "nothing is left to do"
+
+    def test_an_outage_delays_it(
+        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
+    ) -> None:
+        job_id = self.ended_job(sdk, lab, played)
+        assert sdk.look([job_id])[job_id].status == "Complete"
+        assert played.state.secrets, "looking removes nothing"
+        with played.cut():
+            lab.sdk().reconcile()
+        assert played.state.secrets
+        lab.sdk().reconcile()
+        assert not played.state.secrets
+
+    def test_a_workspace_that_is_not_found_has_cleaned_nothing(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        job_id = self.ended_job(sdk, lab, played)
+        assert sdk.look([job_id])[job_id].status == "Complete"
+        monkeypatch.setenv("LEPTON_WORKSPACE_ID", "another")
+        lab.sdk().reconcile()
+        monkeypatch.setenv("LEPTON_WORKSPACE_ID", WORKSPACE)
+        assert played.state.secrets
+        lab.sdk().reconcile()
+        assert not played.state.secrets
+
+    def test_a_refused_job_whose_secrets_stay_is_in_doubt_until_they_are_gone(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("LEPTON_SETTLE_SECONDS", "0")
+        plan = sdk.plan(**lab.job("true"), env_vars={"TOKEN": "of-one-that-is-refused"})
+        [secret] = plan.intent["secrets"]
+        deletion = f"DELETE /usersecrets/{secret}"
+        played.faults.refuse_next = [("POST /jobs", 400), (deletion, 403), (deletion, 403)]
+        with pytest.raises(SubmissionUncertainError, match="refused by the test"):
+            sdk.submit(plan)
+        assert played.state.secrets
+        later = lab.sdk()
+        later.reconcile()
+        assert not played.state.secrets
+        row = later.store.get_job(plan.job_id)
+        assert row is not None
+        assert row["phase"] == "rejected"
 
     def test_what_a_killed_observer_left_is_found_by_the_next(
         self, lab: LeptonLab, server: LeptonServer
@@ -163,7 +240,7 @@ class TestSweep:
         source = (
             "import json, os, signal, sys\n"
             "from tao_sdk.platforms.lepton.cleanup import Cleanup\n"
-            "Cleanup._do = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "Cleanup.clean = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
             "sdk.list_jobs()\n"
             "job = sdk.create_job(**json.loads(sys.argv[1]), env_vars={'TOKEN': 'of-the-killed'})\n"
             "print(job.id, flush=True)\n"
@@ -177,23 +254,7 @@ class TestSweep:
         eventually(lambda: all(job.completed for job in server.state.jobs.values()))
         with lab.sdk() as sdk:
             sdk.get_statuses([job.id for job in sdk.list_jobs()])
-            sdk.backend._observer.observe([])
         assert not server.state.secrets
-
-    def test_a_program_that_ends_does_not_wait_for_a_server_that_is_away(
-        self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
-    ) -> None:
-        jobs = sdk.create_jobs([{**lab.job("true"), "env_vars": {"TOKEN": "kept-for-now"}}] * 5)
-        for job in jobs:
-            played.job_of(job.id).turn("Completed")
-        cleaner = sdk.backend._cleanup
-        refused = len(played.requests)
-        with played.cut():
-            for job in jobs:
-                cleaner.clean(list(played.state.secrets), played.job_of(job.id).id)
-            cleaner.finish()
-        assert len(played.requests) - refused <= 6
-        assert len(played.state.secrets) == 5, "whoever looks next removes them"
 
 
 class TestSecrecy:
@@ -259,10 +320,10 @@ class TestSecrecy:
         assert not [canary for canary in (*CANARIES.values(), OWN) if canary in said]
 
     @pytest.mark.usefixtures("watched")
-    def test_another_process_quotes_nothing_that_may_be_secret(
+    def test_another_process_quotes_the_log_without_its_secrets(
         self, lab: LeptonLab, server: LeptonServer
     ) -> None:
-        script = 'echo "it is $MINE"; exit 3'
+        script = 'echo "error: it is $MINE"; exit 3'
         job_id = lab.run_python(
             "import json, sys\n"
             "print(sdk.create_job(**json.loads(sys.argv[1]), env_vars={'MINE': sys.argv[2]}).id)",
@@ -274,7 +335,25 @@ class TestSecrecy:
         analysis = sdk.get_failure_analysis(job_id)
         assert analysis is not None
         assert analysis["exit_code"] == 3
+        assert "error: it is [secret]" in json.dumps(analysis)
         assert OWN not in json.dumps(analysis)
+        assert not JobFiles(lab.folder / "state.lepton").is_marked(job_id, naming.FINGERPRINTS)
+
+    def test_with_another_token_nothing_of_the_log_is_quoted(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        server: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The fingerprints of the job's secrets have the token as their key."""
+        job = sdk.create_job(**lab.job('echo "it is $MINE"; exit 3'), env_vars={"MINE": OWN})
+        eventually(lambda: server.job_of(job.id).completed)
+        monkeypatch.setenv("LEPTON_AUTH_TOKEN", OTHER_TOKEN)
+        analysis = lab.sdk().get_failure_analysis(job.id)
+        assert analysis is not None
+        assert analysis["exit_code"] == 3
+        assert "it is" not in json.dumps(analysis)
 
 
 _ENDINGS = ("true", "exit 3", "kill -9 $PPID; sleep 9", "sleep 600", "trap '' TERM; sleep 600")
@@ -320,8 +399,8 @@ def test_fifty_jobs_of_every_ending_leave_nothing(
         statuses = {job.id: sdk.get_job_status(job.id) for job in sdk.list_jobs()}
         assert all(status.terminal for status in statuses.values())
         rows = {row["job_id"]: row for row in sdk.store.list_jobs()}
-    with lab.sdk() as sdk:  # the next process sweeps
-        sdk.backend._observer.observe([])
+    with lab.sdk() as sdk:
+        sdk.reconcile()
     assert not server.state.secrets
     alive = [job for job in server.state.jobs.values() if not job.archived]
     assert {job.state for job in alive} <= {"Completed", "Failed"}

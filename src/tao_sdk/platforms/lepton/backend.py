@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
 from tao_sdk.failures import Evidence
 from tao_sdk.platforms import volume_programs
 from tao_sdk.platforms.backend import (
@@ -56,13 +56,14 @@ class LeptonBackend(Backend):
         self.workspace = Workspace(self.transport)
         self._kept = JobFiles(kept)
         self._submitter = Submitter(self.transport, self._kept)
-        self._cleanup = Cleanup(LeptonClient(access), self._kept)
+        # A client of its own: `transport.calls` says what it costs to ask.
+        self._cleanup = Cleanup(LeptonClient(access), self._kept, kept / "last-sweep")
         self._logs = JobLogs(self.transport)
         self._records = Records(self._logs)
         self._observer = Observer(
             self.transport, self.workspace, self._kept, self._cleanup, self._records
         )
-        self._collector = EvidenceCollector(self.transport, self._records, self._logs)
+        self._collector = EvidenceCollector(self.transport, self._records, self._logs, self._kept)
         self._probe = volume_probe.VolumeProbe(self.transport, self.workspace, self._logs)
 
     # ------------------------------------------------------------------ submitting
@@ -122,9 +123,13 @@ class LeptonBackend(Backend):
 
     def submit(self, plan: Plan) -> Submission:
         objects: job_spec.Objects = plan.payload
-        self._collector.will_know(plan.job_id, [one["value"] for one in objects.secrets])
-        with self.transport.reaching():
-            made = self._submitter.make(objects)
+        self._collector.remember_secrets(plan.job_id, objects.secrets)
+        try:
+            with self.transport.reaching():
+                made = self._submitter.make(objects)
+        except SubmissionRejectedError:
+            self._kept.unmark(plan.job_id, naming.FINGERPRINTS)
+            raise
         return _submission(plan.intent, made, "submitted")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
@@ -139,6 +144,8 @@ class LeptonBackend(Backend):
         settled: dict[str, Submission | None] = {}
         for job in here:
             made = found[job.job_id]
+            if made is None:
+                self._cleanup.sweep_soon()  # its requests may arrive all the same
             settled[job.job_id] = _submission(job.native, made, "adopted") if made else None
         return settled
 
@@ -147,6 +154,15 @@ class LeptonBackend(Backend):
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         with self.transport.reaching():
             return self._observer.observe(jobs)
+
+    def advance(self, jobs: Sequence[JobRef]) -> list[str]:
+        here = [job for job in jobs if self.workspace.is_that_of(job.native)]
+        with self.transport.reaching():
+            return self._cleanup.clean(here, self._observer.ended(here))
+
+    def sweep(self) -> None:
+        with self.transport.reaching():
+            self._cleanup.sweep_if_due()
 
     def cancel(self, job: JobRef) -> None:
         self._kept.mark(job.job_id, CANCELED)
@@ -178,7 +194,7 @@ class LeptonBackend(Backend):
         return [self._logs.source(job, rank) for rank in range(int(job.native["nodes"]))]
 
     def close(self) -> None:
-        """Finish cleaning up and let go of connections."""
+        """Close idle connections."""
         self._cleanup.close()
         self.transport.close()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from tao_sdk.failures import Evidence, ReplicaEvidence
 from tao_sdk.platforms.backend import JobRef
+from tao_sdk.platforms.common.fingerprints import Fingerprints
+from tao_sdk.platforms.common.job_files import JobFiles
 from tao_sdk.platforms.common.log_lines import rank_prefix
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
@@ -24,6 +26,7 @@ from tao_sdk.secrets import Secret
 
 _log = logging.getLogger("tao_sdk.lepton")
 _LINES = 200
+_MAX_CHARACTERS = 100_000
 _PATIENCE_SECONDS = 5.0
 _MOST_EVENTS = 10
 _STOPPED = "stopped by Lepton together with the others"
@@ -37,17 +40,33 @@ class EvidenceCollector:
         api: LeptonClient,
         records: Records,
         logs: JobLogs,
+        files: JobFiles,
     ) -> None:
         self._api = api
         self._records = records
         self._logs = logs
+        self._files = files
         self._deadline = 0.0
-        self._known: dict[str, list[Secret]] = {}
-        """The values of the environment of jobs that this process submitted."""
 
-    def will_know(self, job_id: str, values: Sequence[str]) -> None:
-        """Secrets of a job: to be left out of what is quoted."""
-        self._known[job_id] = [Secret(value) for value in values]
+    def remember_secrets(self, job_id: str, secrets: Sequence[Mapping[str, str]]) -> None:
+        """Keep what finds the secrets of a job in texts about it, in any process."""
+        if naming.hides_something(one["name"] for one in secrets):
+            values = [Secret(one["value"]) for one in secrets]
+            made = self._fingerprints(job_id).make(values)
+            self._files.write(job_id, naming.FINGERPRINTS, [made.encode()])
+
+    def _secrets_in(self, job: JobRef, text: str) -> list[Secret] | None:
+        """The secrets of the job in a text; None if it is not known which it has."""
+        if not naming.hides_something(job.native["secrets"]):
+            return []
+        try:
+            made = self._files.path(job.job_id, naming.FINGERPRINTS).read_text()
+        except FileNotFoundError:
+            return None
+        return self._fingerprints(job.job_id).find(made, text)
+
+    def _fingerprints(self, job_id: str) -> Fingerprints:
+        return Fingerprints(self._api.access.token, job_id)
 
     def begin(self) -> None:
         """Some jobs are asked about: so long, for all of them, records are waited for."""
@@ -71,15 +90,16 @@ class EvidenceCollector:
         stuck = "" if records or tail else stuck_on(replicas)
         first = first_failure(records)
         reason = "\n".join(dict.fromkeys(filter(None, [stuck, *told])))
+        hide = self._secrets_in(job, "\n".join([reason, tail, *(rank.reason for rank in ranks)]))
         found = Evidence(
             exit_code=first.exit_code if first else None,
             reason=reason,
-            log_tail=tail,
+            log_tail="" if hide is None else tail,
             replicas=tuple(ranks),
             killed_from_outside=not records and not stuck,
             never_started=bool(stuck),
         )
-        return RawEvidence(found, self._known.get(job.job_id, ()))
+        return RawEvidence(found, hide or ())
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""
@@ -92,12 +112,7 @@ class EvidenceCollector:
         records: Sequence[ResultRecord],
         replicas: Sequence[Mapping[str, Any]],
     ) -> str:
-        """The end of the log of the worker that failed first; the others' are consequences.
-
-        Nothing where the job had secrets that this process does not know: it may hold one of them.
-        """
-        if naming.hides_something(job.native["secrets"]) and job.job_id not in self._known:
-            return ""
+        """The end of the log of the worker that failed first; the others' are consequences."""
         nodes = int(job.native["nodes"])
         first = first_failure(records)
         rank = first.rank if first else 0
@@ -109,6 +124,8 @@ class EvidenceCollector:
             worker = naming.id_of(named[rank])
         prefix = rank_prefix(rank, nodes)
         lines = self._logs.last_lines(job, worker, _LINES)
+        while lines and sum(map(len, lines)) > _MAX_CHARACTERS:
+            del lines[0]
         return "\n".join(prefix + line for line in lines)
 
     def _get(self, job: JobRef, what: str) -> Any:

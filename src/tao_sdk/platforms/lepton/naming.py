@@ -37,6 +37,8 @@ FENCED = "fenced"
 """Marks a job whose secrets were taken away, so that it cannot start any more."""
 UNWANTED = "unwanted"
 """Marks a job that was declared never submitted: it is removed should it turn up after all."""
+FINGERPRINTS = "fingerprints"
+"""The file by which secrets are found in what is quoted of a job."""
 
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63

@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tao_sdk.errors import CredentialError, TaoError
+from tao_sdk.errors import BackendUnreachableError, CredentialError, TaoError
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
-from tao_sdk.platforms.lepton.cleanup import Cleanup
+from tao_sdk.platforms.lepton.cleanup import Cleanup, is_over
 from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.records import Records
-from tao_sdk.platforms.lepton.status import has_ended, has_just_ended, interpret, is_stopped
+from tao_sdk.platforms.lepton.status import has_just_ended, interpret
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.result_record import first_failure
 
@@ -38,14 +38,16 @@ class Observer:
         api: LeptonClient,
         workspace: Workspace,
         kept: JobFiles,
-        aftermath: Cleanup,
+        cleanup: Cleanup,
         records: Records,
     ) -> None:
         self._api = api
         self._records = records
         self._workspace = workspace
         self._kept = kept
-        self._cleanup = aftermath
+        self._cleanup = cleanup
+        self._ended: dict[str, Job | None] = {}
+        """Jobs that were seen to have ended, until `ended` is asked about them."""
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         here = [job for job in jobs if self._workspace.is_that_of(job.native)]
@@ -57,7 +59,6 @@ class Observer:
         for job in jobs:
             if job.job_id not in seen:
                 seen[job.job_id] = Observation(None, unreachable=self.elsewhere(job))
-        self._cleanup.sweep_now_and_then()
         return seen
 
     def _ends(
@@ -92,6 +93,15 @@ class Observer:
             f"this is {self._api.access}: set LEPTON_WORKSPACE_ID and LEPTON_API_BASE_URL"
         )
 
+    def ended(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
+        """Those of these ended jobs that the server has, by our id; asks about unknown ones."""
+        unknown = [job for job in jobs if job.job_id not in self._ended]
+        found: dict[str, Job | None] = dict(self.find(unknown))
+        if len(found) < len(unknown) and (doubt := self.doubt()):
+            raise BackendUnreachableError(doubt)
+        found |= {job.job_id: self._ended.pop(job.job_id) for job in jobs if job not in unknown}
+        return {job_id: job for job_id, job in found.items() if job is not None}
+
     def find(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
         """Those of the jobs that the server has, by our id."""
         if len(jobs) <= _FEW:
@@ -115,7 +125,7 @@ class Observer:
                 if job_id is not None:
                     found[job_id] = job
                 elif self._kept.is_marked(naming.job_id_in(job), naming.UNWANTED):
-                    self._cleanup.remove(naming.id_of(job))
+                    self._cleanup.sweep_soon()
             if len(found) == len(wanted):
                 break
         return found
@@ -133,14 +143,13 @@ class Observer:
         if found is None:
             if doubt:
                 return Observation(None, unreachable=doubt)
-            if canceled:
-                self._cleanup.clean(job.native["secrets"])
-                return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
             # Its secrets stay for now: a list may be behind, and the job about to start.
-            return MISSING
-        seen = interpret(found, canceled=canceled)
-        if has_ended(found) and (canceled or not is_stopped(found)):
-            # What somebody else stopped may be started again, and needs its secrets.
-            gone = naming.id_of(found) if is_stopped(found) else ""
-            self._cleanup.clean(job.native["secrets"], gone)
+            seen = MISSING
+            if canceled:
+                seen = Observation(JobState.CANCELED, "cancelled", cancel_aware=True, due=True)
+        else:
+            seen = interpret(found, canceled=canceled)
+            seen = seen._replace(due=is_over(found, job.job_id, self._kept))
+        if seen.due:
+            self._ended[job.job_id] = found
         return seen

@@ -22,7 +22,6 @@ cannot start either, and is removed by whoever sees it.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ from tao_sdk.platforms.lepton.status import has_begun
 from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.secrets import Secret
 
-_log = logging.getLogger("tao_sdk.lepton")
 # With these answers the server has done nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422, 429})
 _FEW = 5
@@ -58,8 +56,8 @@ class Submitter:
         """Submit; the job as the server has it then."""
         if objects.makes_pull_secret:
             self.create_pull_secret()
+        self.create_secrets(objects.secrets)
         try:
-            self.create_secrets(objects.secrets)
             return self.create_job(objects.job)
         except BackendUnreachableError:
             labels = naming.labels_of(objects.job)
@@ -105,9 +103,11 @@ class Submitter:
             except BackendUnreachableError as error:
                 lost = error
             except RefusedError as error:
-                if not (again and error.conflict):  # that was us
+                if not again:
                     raise
-                return
+                if not error.conflict:
+                    raise lost from error
+                return  # it was made, and the answer was lost
         raise lost
 
     def create_job(self, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +139,7 @@ class Submitter:
             there = found.get(job.job_id)
             if there is None or not has_begun(there):
                 self._kept.mark(job.job_id, naming.UNWANTED)
+                self._kept.unmark(job.job_id, naming.FINGERPRINTS)
                 settled[job.job_id] = None
                 if there is not None:
                     self.remove_job(naming.id_of(there))
@@ -190,11 +191,15 @@ class Submitter:
         return found
 
     def _take_back_after(self, refusal: Exception, secrets: Sequence[str]) -> None:
+        """Remove the secrets of a refused job. While they are there, the submission is in doubt,
+        and `settle` tries again.
+        """
         try:
             self.remove_secrets(secrets)
         except TaoError as error:
-            # Whoever looks at ended jobs next removes them.
-            _log.warning("secrets of a job that was refused (%s) stay: %s", refusal, error)
+            raise BackendUnreachableError(
+                f"{refusal}; the secrets of the job could not be removed: {error}"
+            ) from error
 
 
 @contextmanager
