@@ -96,7 +96,7 @@ def test_ls_in_a_pipe_is_tab_separated_with_whole_ids(cli: Cli) -> None:
     assert heading.split("\t")[:3] == ["JOB", "PLATFORM", "STATE"]
     assert first.split("\t")[:3] == [job, "local", "Complete"]
     assert first.split("\t")[6] == "dino train"
-    assert second.split("\t")[6] == "echo ' [2J' 'two lines'"
+    assert second.split("\t")[6] == r"echo '\x1b[2J' 'two lines'"
     assert len(second.split("\t")) == len(heading.split("\t"))
 
 

@@ -14,6 +14,7 @@ from tao_sdk.cli.session import Place
 from tao_sdk.cli.table import show_table
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.request import Option, check_positive, check_text
+from tao_sdk.visible_text import one_line, visible
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -98,7 +99,23 @@ def test_only_generated_ids_are_shortened() -> None:
 
 
 def test_a_line_is_one_line() -> None:
-    assert humanise.one_line("a\n\tb\x1b[2Jc\u2028d\x00") == "a b [2Jc d "
+    assert one_line("a\n\tb\x1b[2Jc\u2028d\x00") == r"a b\x1b[2Jc d\x00"
+    assert visible("a\n\tb", lines=False) == r"a\n\tb"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("over\rwritten\x08", r"over\rwritten\x08"),
+        ("\x9b2J\x85", r"\x9b2J\x85"),
+        ("user\u202etxt.exe\u2066\u200b", r"user\u202etxt.exe\u2066\u200b"),
+        ("\udcff\U000e0041", r"\udcff\U000e0041"),
+        ("lines\nand\ttabs, é 日本 🚀 \xa0", "lines\nand\ttabs, é 日本 🚀 \xa0"),
+    ],
+)
+def test_what_acts_on_a_terminal_is_escaped(text: str, shown: str) -> None:
+    assert visible(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import termios
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,9 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         yield made
 
 
-def at_terminal(cli: Cli, *words: str, columns: int = 120, typed: str = "", code: int = 0) -> str:
+def at_terminal(
+    cli: Cli, *words: str, columns: int = 120, typed: str = "", code: int | None = 0
+) -> str:
     """Run in a terminal of this width; what appeared on it."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -38,7 +41,7 @@ def at_terminal(cli: Cli, *words: str, columns: int = 120, typed: str = "", code
     with open(ours, "rb", buffering=0) as screen:
         while piece := _read(screen.fileno()):
             seen += piece
-    assert process.wait(PATIENCE) == code, seen
+    assert process.wait(PATIENCE) == code or code is None, seen
     return seen.decode().replace("\r\n", "\n")
 
 
@@ -87,6 +90,65 @@ def test_json_at_a_terminal_is_json(cli: Cli, jobs: list[str]) -> None:
 
 def test_long_values_of_a_status_are_not_cut(cli: Cli, jobs: list[str]) -> None:
     assert "very " * 60 + "long" in ESCAPE.sub("", at_terminal(cli, "status", jobs[1], columns=80))
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07over\rwritten\x08\u202egnp.exe\u2066\x9b"
+ESCAPED = r"\x1b[2J\x1b]0;owned\x07over\rwritten\x08\u202egnp.exe\u2066\x9b"
+
+
+@pytest.fixture
+def hostile(cli: Cli) -> str:
+    """A job whose names, command and log would steer the terminal of a reader."""
+    cli.environment["PYTHONIOENCODING"] = "utf-8"
+    words = ["--network", HOSTILE, "--", "printf", "%s\n", f"RuntimeError: {HOSTILE}", HOSTILE]
+    job = cli.submit(*words)
+    cli("wait", job)
+    return job
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ls"],
+        ["status", "-"],
+        ["explain", "-"],
+        ["logs", "-"],
+        ["logs", "-f", "-"],
+        ["plan", "--gpus", "0", "--network", HOSTILE, "--", "echo", HOSTILE],
+        ["preflight", "-p", "local", "--gpus", "0", "--path", f"train=/{HOSTILE}"],
+        ["run", "--no-watch", "--gpus", "0", "--", "echo", HOSTILE],
+        ["status", HOSTILE],
+        ["launch", HOSTILE],
+    ],
+    ids=lambda words: words[0],
+)
+def test_text_of_others_does_not_act_on_a_terminal(
+    cli: Cli, hostile: str, words: list[str]
+) -> None:
+    code = None if words[0] in ("preflight", "status", "launch") else 0
+    seen = at_terminal(cli, *words, columns=400, code=code)
+    theirs = re.sub(r"\r?\x1b\[[0-9;]*[mK]", "", seen)  # colours and the line below the log
+    acting = [char for char in theirs if unicodedata.category(char) in ("Cc", "Cf")]
+    assert set(acting) == {"\n"}
+    assert ESCAPED[:20] in theirs or words[0] == "explain"
+
+
+def piped(cli: Cli, *words: str) -> str:
+    """What a pipe gets, byte for byte."""
+    out, _ = cli.start(*words, text=False).communicate(timeout=PATIENCE)
+    return bytes(out).decode()
+
+
+def test_a_pipe_and_raw_get_the_exact_log(cli: Cli, hostile: str) -> None:
+    exact = f"RuntimeError: {HOSTILE}\n{HOSTILE}\n"
+    assert piped(cli, "logs", "-") == exact
+    assert at_terminal(cli, "logs", "--raw", "-") == exact
+    assert HOSTILE in piped(cli, "plan", "--gpus", "0", "--", "echo", HOSTILE)
+
+
+def test_a_line_drawn_many_times_is_shortened(cli: Cli) -> None:
+    cli("wait", cli.submit("-c", "for i in $(seq 99); do printf '%s%%\\r' $i; done; echo done"))
+    assert at_terminal(cli, "logs", "-") == "1%  [98 drawings left out; --raw shows them]  done\n"
 
 
 def test_rm_asks_and_takes_no_for_an_answer(cli: Cli, jobs: list[str]) -> None:

@@ -145,8 +145,8 @@ def test_what_others_say_does_not_steer_the_terminal(monkeypatch: pytest.MonkeyP
     loud = failed("a", "\x1b[31mred\x1b[0m \x07bell\nline", "first\n  second\x1b[2J")
     report = _tasks(monkeypatch, Task("a", lambda: [loud]))
     assert (report.checks[0].message, report.checks[0].remedy) == (
-        "red bell line",
-        "first\n  second",
+        r"\x1b[31mred\x1b[0m \x07bell line",
+        "first\n  second\\x1b[2J",
     )
 
 

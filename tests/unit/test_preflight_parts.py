@@ -438,7 +438,7 @@ def test_a_check_is_what_the_seam_says() -> None:
 
 def test_nothing_in_a_finding_steers_a_terminal() -> None:
     shown = presentable(Check("path:a\x1b[31m\nb", "failed", "x\x1b[2J\ny"), [])
-    assert (shown.name, shown.message) == ("path:a b", "x y")
+    assert (shown.name, shown.message) == (r"path:a\x1b[31m b", r"x\x1b[2J y")
 
 
 def test_a_path_with_a_line_break_is_called_that() -> None:

@@ -114,7 +114,7 @@ def _run(session: Session, words: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - a bug must not pass for the job's own exit code
         import traceback
 
-        traceback.print_exc()
+        out.warn(traceback.format_exc())
         out.error(
             type(error).__name__,
             f"{error} (this is a mistake in the SDK: please report the lines above)",

@@ -13,6 +13,7 @@ import click
 from tao_sdk import settings
 from tao_sdk.errors import TaoError, ValidationError
 from tao_sdk.launch.prompt import fitted
+from tao_sdk.visible_text import visible
 
 _Answer = TypeVar("_Answer")
 _ENTRY = 20
@@ -30,7 +31,8 @@ def ask(label: str, accept: Callable[[str], _Answer], default: str | None = None
     """
     while True:
         try:
-            answer = click.prompt(label, default, err=True, show_default=bool(default))
+            shown = f"{label} [{default}]" if default else label
+            answer = click.prompt(visible(shown), default, err=True, show_default=False)
         except click.Abort:
             _stop()
         try:
@@ -42,7 +44,7 @@ def ask(label: str, accept: Callable[[str], _Answer], default: str | None = None
 def ask_yes(label: str, *, default: bool) -> bool:
     """A question that is answered by yes or no."""
     try:
-        return click.confirm(label, default=default, err=True)
+        return click.confirm(visible(label), default=default, err=True)
     except click.Abort:
         _stop()
 
@@ -89,18 +91,23 @@ def heading(title: str, step: str = "") -> None:
 def entry(position: int, name: str, description: str) -> None:
     """A line of a numbered list; continued lines of the description are indented."""
     begin = f"  {position:>2}  {name:<{_ENTRY}}"
-    click.echo(hanging(begin, description), err=True)
+    click.echo(visible(hanging(begin, description)), err=True)
 
 
 def tell(text: str = "") -> None:
     """A line for the person, fitted to the terminal."""
-    click.echo(fitted(text, screen_width()), err=True)
+    tell_exactly(fitted(text, screen_width()))
+
+
+def tell_exactly(text: str) -> None:
+    """Lines for the person, not wrapped."""
+    click.echo(visible(text), err=True)
 
 
 def styled(text: str, **style: Any) -> str:
-    """Text as a person at the terminal sees it; plain elsewhere."""
+    """Text in a style at a terminal; plain elsewhere."""
     plain = not sys.stderr.isatty() or settings.process_environment().get("NO_COLOR")
-    return text if plain else click.style(text, **style)
+    return text if plain else click.style(visible(text), **style)
 
 
 def screen_width() -> int:

@@ -40,7 +40,7 @@ def command(session: Session, jobs: tuple[str, ...]) -> int:
         list(pool.map(_cancel, found))
     now = reread(found)
     if session.out.json:
-        session.out.document("status", job_list(now))
+        session.out.document("status", {"jobs": job_list(now)})
     else:
         for job in now:
             session.out.line(f"{short_id(job.job_id)}  {outcome(job)}")

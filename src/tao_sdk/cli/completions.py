@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from tao_sdk.cli.humanise import one_line, short_id
+from tao_sdk.cli.humanise import short_id
 from tao_sdk.errors import TaoError
+from tao_sdk.visible_text import one_line
 
 if TYPE_CHECKING:
     from tao_sdk.job_store import Row

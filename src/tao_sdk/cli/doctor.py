@@ -18,10 +18,10 @@ from tao_sdk.cli.checks.machine import check_gpus, check_orphans, check_programs
 from tao_sdk.cli.checks.recovery import recover_store
 from tao_sdk.cli.checks.state import check_state
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.output import Output
 from tao_sdk.cli.session import Place, Session, json_option, pass_session
 from tao_sdk.errors import TaoError
+from tao_sdk.visible_text import one_line
 
 
 class Section(NamedTuple):
@@ -128,9 +128,8 @@ def _show(out: Output, section: Section, width: int) -> None:
 
 def _show_to_person(section: Section, width: int) -> None:
     from rich.table import Table
-    from rich.text import Text
 
-    from tao_sdk.cli.consoles import console
+    from tao_sdk.cli.consoles import console, plain
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
@@ -138,11 +137,12 @@ def _show_to_person(section: Section, width: int) -> None:
     grid.add_column(overflow="fold")
     for finding in section.findings:
         mark, style = _MARKS[finding.level]
-        text = Text(one_line(finding.text))
+        text = plain(one_line(finding.text))
         if finding.todo:
-            text.append(f"\n→ {finding.todo}", "bold" if finding.level is Level.PROBLEM else "dim")
-        grid.add_row(Text(f"  {mark}", style), Text(finding.name), text)
-    console().print(Text(section.name, "bold"), grid, sep="\n")
+            todo_style = "bold" if finding.level is Level.PROBLEM else "dim"
+            text.append_text(plain(f"\n→ {finding.todo}", todo_style))
+        grid.add_row(plain(f"  {mark}", style), plain(finding.name), text)
+    console().print(plain(section.name, "bold"), grid, sep="\n")
 
 
 _MARKS = {Level.OK: ("✓", "green"), Level.NOTE: ("•", "yellow"), Level.PROBLEM: ("✗", "bold red")}

@@ -46,11 +46,10 @@ def job_fields(job: FoundJob, progress: Progress | None = None) -> dict[str, Any
 
 def job_list(
     jobs: Sequence[FoundJob], progress: Mapping[str, Progress] | None = None
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """Jobs with their progress, where that was read."""
     known = progress or {}
-    whole = with_whole_requests(jobs)
-    return {"jobs": [job_fields(job, known.get(job.job_id)) for job in whole]}
+    return [job_fields(job, known.get(job.job_id)) for job in with_whole_requests(jobs)]
 
 
 def change_fields(

@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import one_line, short_id
+from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.job_argument import jobs_argument
 from tao_sdk.cli.jobs import FoundJob, find_jobs, last_known, refresh
 from tao_sdk.cli.output import Output
 from tao_sdk.cli.session import Session, json_option, pass_session
-from tao_sdk.cli.views import Facts, evidence, print_facts, state
+from tao_sdk.cli.views import Facts, as_lines, evidence, print_facts, state
 from tao_sdk.errors import TaoError
 from tao_sdk.models import JobState
 from tao_sdk.platforms.capabilities import ExplainsPending
+from tao_sdk.visible_text import one_line
 
 
 @click.command(
@@ -103,7 +104,7 @@ def _facts(job: FoundJob, failure: Mapping[str, Any]) -> Facts:
         *evidence(failure),
         ("whole log", f"tao-sdk logs {short_id(job.job_id)}" if job.terminal else ""),
     ]
-    return [(label, value) for label, value in facts if value]
+    return as_lines(facts)
 
 
 def _retriable(failure: Mapping[str, Any]) -> str:
@@ -141,15 +142,14 @@ def _show(out: Output, facts: Facts) -> None:
         print_facts(out, facts)
         return
     from rich.table import Table
-    from rich.text import Text
 
-    from tao_sdk.cli.consoles import console
+    from tao_sdk.cli.consoles import console, plain
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in facts:
-        grid.add_row(label, Text(value, _STYLES.get(label, "")))
+        grid.add_row(label, plain(value, _STYLES.get(label, "")))
     console().print(grid)
 
 

@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from tao_sdk.bundle.recognition import carries_runner
+from tao_sdk.visible_text import one_line
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -16,11 +17,6 @@ _SHORT_ID = 8
 def short_id(job_id: str) -> str:
     """Enough of an id to type. Ids that people chose are not cut: they may begin alike."""
     return job_id[:_SHORT_ID] if _UUID.fullmatch(job_id) else job_id
-
-
-def one_line(text: str) -> str:
-    """Text that cannot break a line, a table or a terminal."""
-    return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
 
 
 def command_text(command: str) -> str:

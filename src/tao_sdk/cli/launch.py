@@ -129,7 +129,7 @@ def _launch(
     session: Session, plan: LaunchPlan, sdk: PlatformSDK, *, asks: bool, watched: bool
 ) -> int | None:
     out = session.out
-    out.say(f"\n{styled('Preflight', bold=True)}")
+    out.say(f"\n{styled('Preflight', bold=True)}", exact=True)
     try:
         gate = examine(
             plan,

@@ -6,7 +6,6 @@ from datetime import datetime
 
 from tao_sdk.cli.detaching import say_where
 from tao_sdk.cli.documents import job_fields
-from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.jobs import FoundJob, reread
 from tao_sdk.cli.progress_feed import ProgressFeeds
 from tao_sdk.cli.session import Session
@@ -14,6 +13,7 @@ from tao_sdk.cli.views import explanation, outcome, state
 from tao_sdk.cli.watch_process import WatchProcess
 from tao_sdk.errors import JobNotFoundError
 from tao_sdk.launch import reports, status_command
+from tao_sdk.visible_text import one_line
 
 
 def introduce(session: Session, job: FoundJob, watcher: WatchProcess | None) -> None:

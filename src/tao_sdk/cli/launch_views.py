@@ -9,17 +9,18 @@ from tao_sdk.cli.asking import hanging, styled
 from tao_sdk.cli.output import Output
 from tao_sdk.launch import Gate, LaunchPlan
 from tao_sdk.launch.review import review_facts, review_json
+from tao_sdk.visible_text import visible
 
 _LABEL_WIDTH = 12
 
 
 def show_review(out: Output, plan: LaunchPlan, warnings: Iterable[str]) -> None:
     """The launch at a glance, with the warnings of the platform's plan."""
-    out.say(f"\n{styled('Launch review', bold=True)}")
+    out.say(f"\n{styled('Launch review', bold=True)}", exact=True)
     for label, value in (*review_facts(plan), *(("note", text) for text in warnings)):
         begin = f"  {label:<{_LABEL_WIDTH}}"
         text = hanging(begin, value)
-        out.say(styled(begin, dim=True) + text[len(begin) :])
+        out.say(styled(begin, dim=True) + visible(text[len(begin) :]), exact=True)
 
 
 def show_closed_gate(out: Output, gate: Gate) -> None:

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from tao_sdk import settings
-from tao_sdk.cli.asking import ask, ask_yes, entry, heading, number, numbered, tell, whole_number
+from tao_sdk.cli.asking import (
+    ask,
+    ask_yes,
+    entry,
+    heading,
+    number,
+    numbered,
+    tell,
+    tell_exactly,
+    whole_number,
+)
 from tao_sdk.cli.launch_flags import command_line, with_absolute_places
 from tao_sdk.cli.session import Session
 from tao_sdk.errors import ValidationError
@@ -153,7 +161,7 @@ class Wizard:
         )
         for key in map_of(self._plan.facts, root):
             if key in self._plan.facts.paths:
-                click.echo(f"  -> {key}={self._plan.facts.paths[key]}", err=True)
+                tell_exactly(f"  -> {key}={self._plan.facts.paths[key]}")
 
     def _set_root(self, root: str, answer: str) -> None:
         if answer:
@@ -203,7 +211,7 @@ class Wizard:
         for item in question.items:
             tell(f"  {_setting(str(item['name']))}")
         # Not wrapped, because it is there to be copied.
-        click.echo(f"  {command_line(self._session, self._plan)}", err=True)
+        tell_exactly(f"  {command_line(self._session, self._plan)}")
 
     def _credentials_are_there(self) -> None:
         """A part that was announced and needs no answer."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import change_fields, job_list
-from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.jobs import FoundJob, PacedLook
 from tao_sdk.cli.ls import Listing
@@ -20,6 +19,7 @@ from tao_sdk.cli.table import COLOURS, live_table, show_table
 from tao_sdk.models import JobState
 from tao_sdk.platforms.observation import describe
 from tao_sdk.progress import Progress
+from tao_sdk.visible_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -137,7 +137,8 @@ def _watch_in_lines(session: Session, listing: Listing, pause: float) -> NoRetur
     looker, changes = _Looker(listing), _Changes()
     view = looker.look()
     if session.out.json:
-        session.out.document("jobs", {**job_list(view.jobs, view.progress), "more": view.more})
+        listed = job_list(view.jobs, view.progress)
+        session.out.document("jobs", {"jobs": listed, "more": view.more})
         list(changes.since_last(view))  # printed just now
     while True:
         for job, before in changes.since_last(view):

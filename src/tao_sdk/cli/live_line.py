@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from tao_sdk.cli.output import Output
+from tao_sdk.visible_text import one_line, visible
 
 _ERASE = "\r\x1b[2K"
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -47,8 +48,9 @@ class LiveLine:
         # It may be waiting for a platform; its answer is not shown any more.
         self._thread.join(_PATIENCE)
 
-    def print_above(self, line: str) -> None:
-        """A line of output, as it is."""
+    def print_above(self, line: str, *, exact: bool = False) -> None:
+        """A line of output; `exact` writes it as it is."""
+        line = line if exact else visible(line)
         with self._lock:
             self._out.draw(f"{_ERASE}{line}\n{self._drawn}" if self._drawn else f"{line}\n")
 
@@ -67,8 +69,8 @@ class LiveLine:
 
 def _fit(text: str, width: int) -> str:
     """In one row: a longer line could not be erased."""
-    from rich.text import Text
+    from tao_sdk.cli.consoles import plain
 
-    line = Text(text)
+    line = plain(one_line(text))
     line.truncate(width, overflow="ellipsis")
     return f"{_DIM}{line.plain}{_PLAIN}"

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 import click
 
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import one_line
 from tao_sdk.cli.job_argument import job_argument
 from tao_sdk.cli.jobs import FoundJob, find_job, reread
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.views import state
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import decode
+from tao_sdk.visible_text import one_line
 
 _LIVE_SECONDS = 1.0
 _ROOM_FOR_A_BAR = 90
+_MOST_DRAWINGS = 4
 
 
 @click.command(
@@ -34,15 +35,25 @@ _ROOM_FOR_A_BAR = 90
 @click.option(
     "--cursor", default="", metavar="C", help="Go on behind this line (from --json output)."
 )
+@click.option("--raw", is_flag=True, help="At a terminal, too: every byte as the job wrote it.")
 @json_option
 @pass_session
 def command(
-    session: Session, job: str, follow: bool, tail: int | None, rank: int | None, cursor: str
+    session: Session,
+    job: str,
+    follow: bool,
+    tail: int | None,
+    rank: int | None,
+    cursor: str,
+    raw: bool,
 ) -> None:
     """Print or follow the log of a job.
 
     Ctrl-C stops the following, not the job. With --json every line is a document with a cursor,
     from which another call can go on.
+
+    A terminal shows characters that would act on it as escapes, such as \\x1b, and of a line that
+    was drawn many times the first and the last drawing. In a pipe and with --raw the log is exact.
 
     Followed at a terminal, the lowest line shows how far the job is.
     """
@@ -51,7 +62,7 @@ def command(
     found = find_job(session, job)
     if rank is not None:
         rank = _checked(rank, found)
-    print_log(session, found, follow=follow, tail=tail, rank=rank, cursor=cursor)
+    print_log(session, found, follow=follow, tail=tail, rank=rank, cursor=cursor, raw=raw)
 
 
 def print_log(
@@ -62,8 +73,9 @@ def print_log(
     tail: int | None = None,
     rank: int | None = None,
     cursor: str = "",
+    raw: bool = False,
 ) -> None:
-    """The lines of a job's log on stdout, as they are, or one document each."""
+    """The lines of a job's log on stdout, or one document each; `raw` escapes none of them."""
     out = session.out
     stream = job.sdk.stream_logs(job.job_id, follow=follow, tail=tail, cursor=cursor)
     lines = stream if rank is None else _lines_of(rank, stream)
@@ -78,12 +90,22 @@ def print_log(
         pace = max(_LIVE_SECONDS, job.sdk.backend.poll_seconds)
         with LiveLine(out, _how_far(job), pace) as live:
             for text in lines:
-                live.print_above(text)
+                live.print_above(text if raw else _shortened(text), exact=raw)
     else:
+        shown = _shortened if out.on_terminal and not raw else str
         for text in lines:
-            out.line(text)
+            out.line(shown(text), exact=raw)
             if follow:
                 out.flush()
+
+
+def _shortened(line: str) -> str:
+    """The first and the last drawing of a line that was drawn many times, as progress bars are."""
+    drawings = line.rstrip("\r").split("\r")
+    between = len(drawings) - 2
+    if between <= _MOST_DRAWINGS:
+        return "\r".join(drawings)
+    return f"{drawings[0]}  [{between} drawings left out; --raw shows them]  {drawings[-1]}"
 
 
 def _checked(rank: int, job: FoundJob) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -91,8 +91,11 @@ def command(
         from tao_sdk.cli.live import watch_jobs
 
         return watch_jobs(session, listing, interval.total_seconds())
+    if everything:
+        _show(session, listing.pages(session.out.warn))
+        return exit_codes.OK
     jobs, more = listing.look(session.out.warn)
-    _show(session, jobs, more=more)
+    _show(session, [jobs] if jobs else [], more=more)
     return exit_codes.OK
 
 
@@ -117,8 +120,7 @@ class Listing:
         """These jobs as they are now, and whether there are older ones."""
         store = self.session.place.store
         if self.asks and self.status:
-            # Which jobs are in that state is known only after asking about all open ones.
-            refresh(self._found(store.active_jobs(self.platform)), complain, look)
+            self._look_at_open_jobs(complain, look)
         # One more than shown tells whether there are others.
         rows = store.list_jobs(
             status=self.status or None,
@@ -137,20 +139,38 @@ class Listing:
             jobs.sort(key=lambda job: job.terminal)
         return jobs, more
 
+    def pages(self, complain: Callable[[str], None]) -> Iterator[list[FoundJob]]:
+        """All these jobs, of which one page at a time is in memory."""
+        if self.asks:
+            self._look_at_open_jobs(complain, look_at)
+        store = self.session.place.store
+        for rows in store.job_pages(self.status or None, backend_type=self.platform):
+            yield self._found(rows)
+
+    def _look_at_open_jobs(
+        self, complain: Callable[[str], None], look: Callable[[Sequence[FoundJob]], str]
+    ) -> None:
+        """Ask about all at once, because only then it is known which jobs are in a state."""
+        refresh(self._found(self.session.place.store.active_jobs(self.platform)), complain, look)
+
     def _found(self, rows: Sequence[dict[str, object]]) -> list[FoundJob]:
         return [FoundJob(self.session.place, row) for row in rows]
 
 
-def _show(session: Session, jobs: Sequence[FoundJob], *, more: bool) -> None:
+def _show(session: Session, pages: Iterable[list[FoundJob]], *, more: bool = False) -> None:
     out = session.out
     if out.json:
-        out.document("jobs", {**job_list(jobs), "more": more})
+        jobs = (fields for page in pages for fields in job_list(page))
+        out.long_document("jobs", "jobs", jobs, more=more)
     elif out.quiet:
-        for job in jobs:
-            out.line(job.job_id)
-    elif jobs:
-        show_table(out, jobs)
+        for page in pages:
+            for job in page:
+                out.line(job.job_id)
     else:
-        out.say("no jobs; start one with: tao-sdk run -- COMMAND")
+        number = 0
+        for number, page in enumerate(pages, start=1):
+            show_table(out, page, heading=number == 1)
+        if not number:
+            out.say("no jobs; start one with: tao-sdk run -- COMMAND")
     if more:
         out.note("there are older jobs: tao-sdk ls --all shows them")

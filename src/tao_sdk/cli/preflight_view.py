@@ -55,7 +55,7 @@ def _for_a_person(
     out: Output,
     request: PreflightRequest,
     bank: SkillBank,
-    write: Callable[[str], None],
+    write: Callable[..., None],
     *,
     is_result: bool,
 ) -> PreflightReport:
@@ -77,20 +77,23 @@ def _for_a_person(
             show = stack.enter_context(LiveLine(out, at_work, _SECONDS)).print_above
 
         def tell(check: Check) -> None:
-            show(_drawn(screen, check, width))
+            show(_drawn(screen, check, width), exact=True)
 
         report = run_preflight(request, bank, tell)
     for line in remedy_lines(report):
-        write(_styled(screen, _fitted(line, screen.width), "" if line.startswith(" ") else "bold"))
+        style = "" if line.startswith(" ") else "bold"
+        write(_styled(screen, _fitted(line, screen.width), style), exact=True)
     write("")
     style = "bold green" if report.ok else "bold red"
-    write(_styled(screen, _fitted(verdict(report), screen.width), style))
+    write(_styled(screen, _fitted(verdict(report), screen.width), style), exact=True)
     return report
 
 
 def _styled(screen: Console, text: str, style: str) -> str:
+    from tao_sdk.cli.consoles import plain
+
     with screen.capture() as captured:
-        screen.print(text, style=style, soft_wrap=True)
+        screen.print(plain(text), style=style, soft_wrap=True)
     return captured.get().removesuffix("\n")
 
 
@@ -106,7 +109,8 @@ def _fitted(line: str, width: int) -> str:
 def _drawn(screen: Console, check: Check, width: int) -> str:
     """One finding, fitted to the terminal; continued lines are indented."""
     from rich.table import Table
-    from rich.text import Text
+
+    from tao_sdk.cli.consoles import plain
 
     mark, style = _MARKS[check.status]
     grid = Table.grid(padding=(0, 1, 0, 0))
@@ -114,7 +118,7 @@ def _drawn(screen: Console, check: Check, width: int) -> str:
     grid.add_column(width=width, overflow="fold")
     grid.add_column(overflow="fold")
     dim = "dim" if check.status == "skipped" else ""
-    grid.add_row(Text(mark, style), Text(check.name, dim or "bold"), Text(check.message, dim))
+    grid.add_row(plain(mark, style), plain(check.name, dim or "bold"), plain(check.message, dim))
     with screen.capture() as captured:
         screen.print(grid)
     return captured.get().rstrip("\n")

@@ -12,7 +12,7 @@ import click
 
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import one_line, short_id
+from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.job_argument import job_argument
 from tao_sdk.cli.jobs import FoundJob, find_job, refresh
 from tao_sdk.cli.session import Session, json_option, pass_session
@@ -27,6 +27,7 @@ from tao_sdk.results import (
     copy_results,
     plan_pull,
 )
+from tao_sdk.visible_text import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress

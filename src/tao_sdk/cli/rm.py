@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import chain
 
 import click
 
@@ -96,7 +97,7 @@ def _refuse_parents(jobs: Sequence[FoundJob]) -> None:
     """Before anything is removed: the store would keep a parent's record, its results gone."""
     going = {job.job_id for job in jobs}
     for place in {job.place for job in jobs}:
-        for row in place.store.list_jobs(narrow=True):
+        for row in chain.from_iterable(place.store.job_pages()):
             if row["parent_job_id"] in going and row["job_id"] not in going:
                 raise ValidationError(
                     f"job {row['parent_job_id']} is the parent of {row['job_id']}; nothing was "

@@ -32,7 +32,7 @@ def command(session: Session, jobs: tuple[str, ...]) -> None:
     found = refresh(find_jobs(session, jobs), session.out.warn)
     progress = ProgressFeeds(session.out.warn).update(found)
     if session.out.json:
-        session.out.document("status", job_list(found, progress))
+        session.out.document("status", {"jobs": job_list(found, progress)})
         return
     for number, job in enumerate(found):
         if number:

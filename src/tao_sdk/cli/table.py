@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from tao_sdk.cli.humanise import command_text, one_line, rough_span, seconds_between, short_id
+from tao_sdk.cli.humanise import command_text, rough_span, seconds_between, short_id
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
 from tao_sdk.models import JobState
+from tao_sdk.visible_text import one_line, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,20 +39,24 @@ _NUMBERS = ("AGE", "TIME", "GPUS")
 _BAR_WIDTH = 13
 
 
-def show_table(out: Output, jobs: Sequence[FoundJob]) -> None:
-    """The jobs as a table at a terminal, as tab-separated lines with whole ids elsewhere."""
+def show_table(out: Output, jobs: Sequence[FoundJob], *, heading: bool = True) -> None:
+    """The jobs as a table at a terminal, as tab-separated lines with whole ids elsewhere.
+
+    Without a heading it goes on where another table ended.
+    """
     now = datetime.now(timezone.utc)
     if out.on_terminal:
         from tao_sdk.cli.consoles import console
 
         screen = console()
         columns = _COLUMNS if screen.width >= _WIDE else _NARROW
-        screen.print(_table(columns, [_cells(job, now) for job in jobs]))
+        screen.print(_table(columns, [_cells(job, now) for job in jobs], heading=heading))
         return
-    out.line("\t".join(_COLUMNS))
+    if heading:
+        out.line("\t".join(_COLUMNS))
     for job in jobs:
         cells = {**_cells(job, now), "JOB": job.job_id}
-        out.line("\t".join(cells[column] for column in _COLUMNS))
+        out.line("\t".join(visible(cells[column], lines=False) for column in _COLUMNS))
 
 
 def live_table(jobs: Sequence[FoundJob], progress: Mapping[str, Progress], width: int) -> Table:
@@ -97,10 +102,19 @@ def _what(job: FoundJob) -> str:
     return one_line(named) or command_text(str(job.request.get("command", "")))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:
+def _table(
+    columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, heading: bool = True
+) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+        expand=True,
+        show_header=heading,
+    )
     for column in columns:
         table.add_column(
             column,
@@ -115,6 +129,6 @@ def _table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 def _cell(column: str, text: str) -> Text:
-    from rich.text import Text
+    from tao_sdk.cli.consoles import plain
 
-    return Text(text, COLOURS[text] if column == "STATE" else "")
+    return plain(text, COLOURS[text] if column == "STATE" else "")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from tao_sdk.cli.humanise import ago, command_text, moment, one_line, short_id, span
+from tao_sdk.cli.humanise import ago, command_text, moment, short_id, span
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.cli.output import Output
 from tao_sdk.cli.table import COLOURS, progress_text
 from tao_sdk.models import JobState
+from tao_sdk.visible_text import one_line, visible
 
 if TYPE_CHECKING:
     from tao_sdk.progress import Progress
@@ -25,14 +26,12 @@ def show_block(out: Output, job: FoundJob, progress: Progress | None) -> None:
     if not out.on_terminal:
         print_facts(out, facts)
         return
-    from rich.text import Text
-
-    from tao_sdk.cli.consoles import console
+    from tao_sdk.cli.consoles import console, plain
 
     width = _label_width(facts)
     for label, value in facts:
-        line = Text(f"{label:<{width}}  ", "dim")
-        line.append(value, COLOURS[job.status] if label == "state" else "default")
+        line = plain(f"{label:<{width}}  ", "dim")
+        line.append_text(plain(value, COLOURS[job.status] if label == "state" else "default"))
         console().print(line, soft_wrap=True)
 
 
@@ -99,7 +98,12 @@ def _facts(job: FoundJob, progress: Progress | None, now: datetime) -> Facts:
         ("results", row["results_dir"]),
         ("address", job.uri),
     ]
-    return [(label, value) for label, value in facts if value]
+    return as_lines(facts)
+
+
+def as_lines(facts: Facts) -> Facts:
+    """Those that have a value, each on a line of its own whatever is in it."""
+    return [(label, visible(value, lines=False)) for label, value in facts if value]
 
 
 def state(job: FoundJob) -> str:

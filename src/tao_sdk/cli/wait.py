@@ -40,7 +40,7 @@ def command(session: Session, jobs: tuple[str, ...], timeout: timedelta | None) 
     _wait(found, None if timeout is None else timeout.total_seconds())
     ended = reread(found)
     if session.out.json:
-        session.out.document("status", job_list(ended))
+        session.out.document("status", {"jobs": job_list(ended)})
     else:
         for job in ended:
             session.out.line(f"{short_id(job.job_id)}  {outcome(job)}")

@@ -11,12 +11,13 @@ import click
 from tao_sdk.cli import exit_codes
 from tao_sdk.cli.documents import change_fields
 from tao_sdk.cli.help_text import examples
-from tao_sdk.cli.humanise import one_line, short_id
+from tao_sdk.cli.humanise import short_id
 from tao_sdk.cli.interruptions import TerminatedError, termination_raises
 from tao_sdk.cli.parameters import time_span
 from tao_sdk.cli.session import Session, json_option, pass_session
 from tao_sdk.cli.watch_process import start_watcher
 from tao_sdk.job_store import Row
+from tao_sdk.visible_text import one_line
 from tao_sdk.watcher import Change, Watcher, is_watched
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tao_sdk.errors import AmbiguousJobError, JobNotFoundError
@@ -21,6 +21,7 @@ from tao_sdk.job_store.statements import (
 _SHORTEST_PREFIX = 4
 _SHOWN_CANDIDATES = 10
 _NEWEST = "-"
+_PAGE = 500
 _AFTER_EVERY_JOB = 2**63 - 1
 # Sorts behind every character that a job id may contain.
 _BEHIND_EVERY_ID = "~"
@@ -51,6 +52,17 @@ class Queries(StoreBase):
             return []
         with self._database.read() as connection:
             return (select_all if narrow else select_whole)(connection, query, values)
+
+    def job_pages(
+        self, status: Collection[str] | None = None, *, backend_type: str | None = None
+    ) -> Iterator[list[Row]]:
+        """Every job as a narrow row, newest first, in pages: a store may hold very many."""
+        before: int | None = None
+        while page := self.list_jobs(
+            status, limit=_PAGE, backend_type=backend_type, before=before, narrow=True
+        ):
+            yield page
+            before = int(page[-1]["seq"])
 
     def active_jobs(self, backend_type: str | None = None) -> list[Row]:
         """Jobs that have not ended, oldest first, as narrow rows."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tao_sdk.secrets import Secret, redact
-
-# Messages quote what other machines say, and go to a terminal.
-_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from tao_sdk.visible_text import one_line, visible
 
 PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
 
@@ -68,15 +65,11 @@ def presentable(check: Check, secrets: Iterable[Secret]) -> Check:
     known = list(secrets)
     return replace(
         check,
-        name=_one_line(redact(check.name, known)),  # a path may be its own label
-        message=_one_line(redact(check.message, known)),
-        remedy=_CONTROLS.sub("", redact(check.remedy, known)),
+        name=one_line(redact(check.name, known)),  # a path may be its own label
+        message=one_line(redact(check.message, known)),
+        remedy=visible(redact(check.remedy, known)),
         details={name: _redacted(value, known) for name, value in check.details.items()},
     )
-
-
-def _one_line(text: str) -> str:
-    return _CONTROLS.sub("", " ".join(text.split()))
 
 
 def _redacted(value: Any, known: list[Secret]) -> Any:

@@ -20,7 +20,6 @@ from tao_sdk.progress.wording import amount_of_bytes
 from tao_sdk.watcher import is_watched
 
 _FOR_OTHERS = 0o077
-_PAGE = 1000
 
 
 def check_state(place: Place) -> Iterator[Finding]:
@@ -111,10 +110,5 @@ def _check_jobs(store: JobStore, *, watched: bool) -> Iterator[Finding]:
 
 
 def _count(store: JobStore) -> Counter[str]:
-    """Jobs by state. In pages: a store may hold very many."""
-    counts: Counter[str] = Counter()
-    before: int | None = None
-    while page := store.list_jobs(limit=_PAGE, before=before):
-        counts.update(str(row["status"]) for row in page)
-        before = page[-1]["seq"]
-    return counts
+    """Jobs by state."""
+    return Counter(str(row["status"]) for page in store.job_pages() for row in page)
