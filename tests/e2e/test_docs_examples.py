@@ -110,6 +110,7 @@ def places(
         monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
         with shared_kubernetes(WITH_NODES) as cluster, KubernetesLab(cluster).namespace() as space:
             monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig(ADMIN)))
+            space.add_volume("results")
             yield {"/home/you": str(home), IMAGE: TRAINER}
             end_all_jobs(tmp_path)
         return

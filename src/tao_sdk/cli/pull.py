@@ -65,8 +65,8 @@ def command(
     Copies what is missing in DEST (by default a folder with the job's short id) or is not the
     same there, also while the job runs. Pull again to go on after an interruption, or for what
     was written meanwhile. A file appears under its name only when it is whole; nothing in DEST is
-    removed. The results may be in a folder of this machine, in an S3 store, on a SLURM cluster, or
-    on a Brev instance, which may go once it was all fetched.
+    removed. The results may be in a folder of this machine, in an S3 store, on a SLURM cluster, on
+    a volume of a Kubernetes cluster, or on a Brev instance, which may go once it was all fetched.
 
     A GLOB is compared with the path, with the name, and with the folders above: '*.pth', 'train',
     'train/*.json'.

@@ -8,16 +8,17 @@ import json
 import platform
 import shutil
 import tarfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.docker.images import BUSYBOX, busybox_root
+from lab.docker.images import BUSYBOX, busybox_root, with_libraries
 from lab.docker.python_image import SPEC, python_root, versions
 from lab.packages import cache, locked
 
 PYTHON = "tao-lab/python:1"
-"""The same with bash, Python, NumPy and PyYAML."""
+"""The same with bash, Python, NumPy, PyYAML and some of GNU's programs."""
 TRAINER = "tao-lab/trainer:1"
 """The same with the demo trainer, installed as the program `dino`, and a spec of it."""
 PAUSE = "lab.local/pause:1"
@@ -27,6 +28,12 @@ PRIVATE = "team/private:1"
 NAME = "io.containerd.image.name"
 """The annotation that says what an image is called."""
 _ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
+# The shell of busybox would run its own programs, whatever PATH says.
+_GNU = {
+    "bin/sh": "dash",
+    **{f"usr/local/bin/{name}": name for name in ("find", "xargs", "tar", "sha256sum")},
+}
+_KEPT_SECONDS = 24 * 3600
 _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 _DINO = b'#!/bin/sh\nexec python3 -m tiny_trainer "$@"\n'
@@ -79,7 +86,9 @@ def provide() -> Path:
     with locked(folder / "images.lock"):
         if not made.exists():
             for older in folder.glob("images-*/"):
-                shutil.rmtree(older)
+                # Another checkout may use its own just now.
+                if time.time() - older.stat().st_mtime > _KEPT_SECONDS:
+                    shutil.rmtree(older)
             partial = folder / "images.partial"
             shutil.rmtree(partial, ignore_errors=True)
             _make(partial)
@@ -88,12 +97,12 @@ def provide() -> Path:
 
 
 def _make(folder: Path) -> None:
-    busybox, python = busybox_root({}), python_root()
+    busybox, python = busybox_root({}), [python_root(), _gnu_layer()]
     nodes = ImageFolder(folder / "nodes")
     nodes.add(PAUSE, [busybox], Entrypoint=["/bin/busybox", "tail", "-f", "/dev/null"])
     nodes.add(f"docker.io/{BUSYBOX}", [busybox])
-    nodes.add(f"docker.io/{PYTHON}", [python])
-    trainer = [python, _trainer_layer()]
+    nodes.add(f"docker.io/{PYTHON}", python)
+    trainer = [*python, _trainer_layer()]
     nodes.add(f"docker.io/{TRAINER}", trainer, Env=[*_ENVIRONMENT, "PYTHONPATH=/opt/tao"])
     nodes.finish()
     with tarfile.open(folder / "nodes.tar", "w") as archive:
@@ -102,6 +111,18 @@ def _make(folder: Path) -> None:
     private = ImageFolder(folder / "private")
     private.add(PRIVATE, [busybox, _tar({"etc/private": (b"private\n", 0o644)})])
     private.finish()
+
+
+def _gnu_layer() -> bytes:
+    """Programs that images with a distribution have, before those of busybox."""
+    files: dict[str, tuple[bytes, int]] = {}
+    for target, name in _GNU.items():
+        files |= with_libraries(_program(name), target)
+    return _tar(files)
+
+
+def _program(name: str) -> Path:
+    return Path(shutil.which(name) or name).resolve()
 
 
 def _trainer_layer() -> bytes:
@@ -131,6 +152,11 @@ def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
 def _digest_of_ingredients() -> str:
     """Another one when something that images are made of has changed."""
     code = Path(__file__).read_bytes()
-    files = [Path("/bin/busybox").read_bytes(), *(path.read_bytes() for path in _trainer_files())]
+    programs = [_program(name).read_bytes() for name in _GNU.values()]
+    files = [
+        Path("/bin/busybox").read_bytes(),
+        *programs,
+        *(path.read_bytes() for path in _trainer_files()),
+    ]
     parts = (code, *files, repr(versions()).encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]

@@ -26,6 +26,8 @@ def shared_cluster(variant: KubeVariant = CONTROL_PLANE, name: str = "tests") ->
     """The cluster of this kind that all test processes of this machine share."""
     _provide_programs(variant)
     label = f"{name}-{variant.key}"
+    if variant.nodes:  # nodes that another checkout started may lack our images
+        label += images.provide().name.removeprefix("images")
     with sharing.shared(__name__, label, lambda folder: Cluster(folder, variant)) as cluster:
         yield cluster
 

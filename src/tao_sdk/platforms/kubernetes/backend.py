@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tao_sdk.errors import (
     BackendUnreachableError,
+    UnsupportedError,
     ValidationError,
 )
 from tao_sdk.failures import Evidence
@@ -39,7 +40,7 @@ from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.evidence import EvidenceCollector
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.observe import GONE, Observer, list_pods
-from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of
+from tao_sdk.platforms.kubernetes.pods import STUCK, in_order, node_of, phase_of
 from tao_sdk.platforms.kubernetes.records import Records
 from tao_sdk.platforms.kubernetes.status import (
     has_ended,
@@ -52,6 +53,10 @@ from tao_sdk.platforms.kubernetes.submit import Submitter
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
 from tao_sdk.result_record import ResultRecord
+
+if TYPE_CHECKING:
+    from tao_sdk.platforms.kubernetes.volume_reader import VolumeReader
+    from tao_sdk.results import ResultSource
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 # By how much clocks may differ.
@@ -77,6 +82,7 @@ class KubernetesBackend(Backend):
         self._collector = EvidenceCollector(self.transport)
         self._probe = volume_probe.VolumeProbe(self.transport)
         self._records = Records(self._probe, self._nodes_of)
+        self._readers: list[VolumeReader] = []
 
     # ------------------------------------------------------------------ submitting
 
@@ -202,6 +208,8 @@ class KubernetesBackend(Backend):
 
     def close(self) -> None:
         """Let go of connections to the cluster."""
+        for reader in self._readers:
+            reader.close()
         self._observer.close()
         self.transport.close()
 
@@ -254,6 +262,21 @@ class KubernetesBackend(Backend):
         for told in self._look_at_results(job, volume_programs.FILES):
             found |= volume_programs.parse_files(told)
         return found
+
+    def result_source(self, job: JobRef) -> ResultSource | None:
+        from tao_sdk.platforms.kubernetes.results import VolumeResults
+        from tao_sdk.platforms.kubernetes.volume_reader import VolumeReader
+
+        if not job.native["results"]:
+            return None
+        place = volumes.parse_place("results", job.native["results"]).below(job.job_id)
+        namespace, template = job.native["namespace"], job.native["pod"]
+        with self._asking():
+            self._require_here(job)
+            node = self._node_of_results(job)
+        reader = VolumeReader(self.transport, namespace, place, template, node)
+        self._readers.append(reader)
+        return VolumeResults(reader, job)
 
     # ------------------------------------------------------------------ paths
 
@@ -311,6 +334,20 @@ class KubernetesBackend(Backend):
         with self._asking():
             nodes = self._nodes_of(job) or [""]
             return [self._probe.run(*where, node=node) for node in nodes]
+
+    def _node_of_results(self, job: JobRef) -> str:
+        """The node that must read its results; "" for any."""
+        if volume_probe.is_on_nodes(job):
+            nodes = self._nodes_of(job)
+            if len(nodes) > 1:
+                raise UnsupportedError(
+                    f"the results are in folders of {len(nodes)} nodes ({', '.join(nodes)}): pull "
+                    "reads one folder; give jobs on several nodes a volume that they share"
+                )
+            return "".join(nodes)
+        # Some volumes can be attached to one node only: the one that the job uses now.
+        running = [pod for pod in list_pods(self.transport, job) if phase_of(pod) == "Running"]
+        return node_of(running[0]) if running else ""
 
     def _is_removed(self, job: JobRef) -> Callable[[str], bool]:
         """Do these words mean that the results are gone? Not if they may be on another node."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -16,7 +16,14 @@ from urllib3 import HTTPHeaderDict
 
 from tao_sdk._version import __version__
 from tao_sdk.platforms.kubernetes.auth import COULD_NOT, ClusterAccess, Credential, NoAccessError
-from tao_sdk.platforms.rest import RefusedError, Response, RestClient, Stream, Timeouts
+from tao_sdk.platforms.rest import (
+    RefusedError,
+    Response,
+    RestClient,
+    Stream,
+    Timeouts,
+    WebSocket,
+)
 
 __all__ = ["ApiError", "KubernetesClient", "Listing", "Review", "Stream", "Timeouts"]
 
@@ -151,6 +158,18 @@ class KubernetesClient:
             )
 
         return self._authorized(open_stream, "*/*")
+
+    def websocket(
+        self, path: str, protocol: str, /, *, silence: float, **query: str | Sequence[str]
+    ) -> WebSocket:
+        """A connection to a pod that carries messages both ways; see `stream`."""
+
+        def open_websocket(headers: HTTPHeaderDict, tls: ssl.SSLContext | None) -> WebSocket:
+            return self._rest.websocket(
+                quote(path), protocol, query=query, headers=headers, tls=tls, silence=silence
+            )
+
+        return self._authorized(open_websocket, "*/*")
 
     def review(
         self,

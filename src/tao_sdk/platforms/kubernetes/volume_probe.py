@@ -155,18 +155,25 @@ class VolumeProbe:
         raise BackendUnreachableError(f"cannot inspect {place} within {_SECONDS:g} s: {cause}")
 
 
+def path_in_pod(place: Place) -> str:
+    """Where the pod of a probe sees a place."""
+    return f"{_MOUNT}/{place.path if place.kind == 'pvc' else _leaf(place.path)}"
+
+
 def probe_job(
     name: str, place: Place, program: str, template: Mapping[str, Any], words: str
 ) -> dict[str, Any]:
     # Mount the top of the volume: the place itself may not exist.
-    path = f"{_MOUNT}/{place.path}" if place.kind == "pvc" else f"{_MOUNT}/{_leaf(place.path)}"
     above = place if place.kind == "pvc" else place._replace(path=_above(place.path))
     script = f"{program}; echo; echo {END}"
     container: dict[str, Any] = {
         "name": naming.CONTAINER,
         "image": template["image"],
         "command": ["/bin/sh", "-c", escape(script)],
-        "env": [{"name": "P", "value": escape(path)}, {"name": "W", "value": escape(words)}],
+        "env": [
+            {"name": "P", "value": escape(path_in_pod(place))},
+            {"name": "W", "value": escape(words)},
+        ],
         "volumeMounts": [{"name": "volume", "mountPath": _MOUNT}],
     }
     if context := template.get(_CONTAINER_CONTEXT):

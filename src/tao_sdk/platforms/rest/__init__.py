@@ -4,6 +4,7 @@ from tao_sdk.platforms.rest.client import Query, RestClient, Stream, Timeouts
 from tao_sdk.platforms.rest.errors import RefusedError, describe
 from tao_sdk.platforms.rest.proxies import Proxy, proxy_for
 from tao_sdk.platforms.rest.response import Response
+from tao_sdk.platforms.rest.websocket import WebSocket
 
 __all__ = [
     "Proxy",
@@ -13,6 +14,7 @@ __all__ = [
     "RestClient",
     "Stream",
     "Timeouts",
+    "WebSocket",
     "describe",
     "proxy_for",
 ]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
+from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from tao_sdk.errors import BackendUnreachableError
@@ -26,6 +27,7 @@ from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.rest.errors import RefusedError, describe, may_have_arrived
 from tao_sdk.platforms.rest.proxies import Proxy
 from tao_sdk.platforms.rest.response import BUSY, Response
+from tao_sdk.platforms.rest.websocket import Handshake, WebSocket, upgradable
 from tao_sdk.secrets import Secret
 
 Query = Mapping[str, str | int | Sequence[str]]
@@ -184,6 +186,54 @@ class RestClient:
         if isinstance(found, Stream):
             return found
         raise self._refused(found, call, True)
+
+    def websocket(
+        self,
+        path: str,
+        protocol: str,
+        *,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        silence: float | None = None,
+    ) -> WebSocket:
+        """A connection that the server upgrades for that protocol; see `stream`."""
+        target = self._target(path, query)
+        handshake = Handshake(protocol)
+        asked = HTTPHeaderDict(headers or {})
+        asked.update(handshake.headers)
+
+        def send() -> WebSocket | Response:
+            self.calls.record(f"WEBSOCKET {path}")
+            manager = self._new_manager(tls)
+            pool = manager.connection_from_url(target)
+            # The same connection but for the answer, which does not end with its head.
+            pool.ConnectionCls = upgradable(pool.ConnectionCls)  # type: ignore[arg-type]
+            answer = self._open(manager, "GET", target, None, asked, silence)
+            if handshake.is_accepted(answer.status, answer.headers):
+                return self._upgraded(answer)
+            with contextlib.closing(answer):
+                content = b"" if answer.status < 200 else answer.read(decode_content=True)
+                return Response(answer.status, answer.headers, content)
+
+        found = self._once_more_if_lost(send, f"WEBSOCKET {path}", False)
+        if isinstance(found, WebSocket):
+            return found
+        if found.status < 300:
+            raise self._unreachable(f"it does not open a WebSocket: {found.quoted()}")
+        raise self._refused(found, f"WEBSOCKET {path}", True)
+
+    def _upgraded(self, answer: urllib3.BaseHTTPResponse) -> WebSocket:
+        answer.length_remaining = None  # urllib3, too, takes it for an answer without a body
+        stream = Stream(answer, self._unreachable)
+
+        def send(data: bytes) -> None:
+            try:
+                answer.connection.sock.sendall(data)  # type: ignore[union-attr]
+            except OSError as error:
+                raise self._unreachable(error.strerror or str(error)) from error
+
+        return WebSocket(stream, send, stream.close)
 
     def not_ours(self, response: Response) -> BackendUnreachableError:
         """The error for an answer that some other program has given: a login page, say."""
