@@ -53,7 +53,11 @@ _TABLE = (
     # -- the local platform
     Setting("TAO_LOCAL_ROOT", "folder of local jobs and their results", "<state dir>/local"),
     Setting("TAO_LOCAL_GPUS", "pretend that this machine has N GPUs (or the ids named, by comma)"),
-    Setting("TAO_GPU_LEASE_DIR", "machine-wide folder of GPU leases", "/tmp/tao-gpu-leases"),  # noqa: S108 - shared by all users on purpose; opened without following links
+    Setting(
+        "TAO_GPU_LEASE_DIR",
+        "machine-wide folders of GPU leases; a lease is in each that all users can use",
+        "/run/lock/tao-gpu-leases:/tmp/tao-gpu-leases",
+    ),
     Setting("TAO_GRACE_SECONDS", "time between SIGTERM and SIGKILL when a job is cancelled", "10"),
     # -- staging and delivery; those marked so are read in the job
     Setting("TAO_BUNDLE_CODEC", "how the runner is packed: bz2, or zlib for odd images", "bz2"),

@@ -265,8 +265,6 @@ class _Daemon:
 
     def _leased(self, gpus: list[GpuFacts]) -> set[str]:
         """The GPUs that jobs of ours have, on the daemon and beside it."""
-        from pathlib import Path
-
         from tao_sdk.platforms.docker.config import LABEL
         from tao_sdk.platforms.docker.gpus import keys_given
         from tao_sdk.platforms.docker.status import LIVE_STATES
@@ -281,7 +279,7 @@ class _Daemon:
         }
         if self._local:
             keys = [gpu.key for gpu in gpus]
-            taken |= set(keys) - set(look_for_free(Path(settings.get("TAO_GPU_LEASE_DIR")), keys))
+            taken |= set(keys) - set(look_for_free(settings.get("TAO_GPU_LEASE_DIR"), keys))
         return taken
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
@@ -57,7 +56,7 @@ def _gpu_part(request: PreflightRequest) -> Iterator[Check]:
     yield from gpu_checks(request, seen)
     if seen:
         keys = [gpu.key for gpu in seen]
-        free = look_for_free(Path(settings.get("TAO_GPU_LEASE_DIR")), keys)
+        free = look_for_free(settings.get("TAO_GPU_LEASE_DIR"), keys)
         outer = OuterLease.parse(settings.lookup("TAO_LEASED_GPUS"))
         mine = outer.keys if outer else ()
         yield occupancy(request, seen, set(keys).difference(free, mine))

@@ -14,9 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from tao_sdk.platforms.gpus.leases import GpuLeases, OuterLease, has_ended, look_for_free, release
+from tao_sdk.platforms.gpus.leases import (
+    GpuLease,
+    GpuLeases,
+    OuterLease,
+    has_ended,
+    look_for_free,
+)
 
 KEYS = ["a", "b"]
+
+
+def take(
+    leases: GpuLeases, keys: list[str], count: int, fraction: float = 1.0, name: str = ""
+) -> GpuLease:
+    lease = leases.try_take(keys, count, None, fraction, name)
+    assert lease is not None
+    return lease
+
 
 # How the version before leased whole GPUs.
 BEFORE = """
@@ -63,44 +78,44 @@ def held_by_the_version_before(folder: Path) -> Iterator[bool]:
 
 def test_two_halves_share_a_gpu_and_a_third_waits(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
-    first = leases.try_take(["a"], 1, None, 0.5)
+    first = take(leases, ["a"], 1, 0.5)
     assert leases.free(["a"]) == [], "a GPU in part use is not free"
-    second = leases.try_take(["a"], 1, None, 0.5)
+    second = take(leases, ["a"], 1, 0.5)
     assert first
     assert second
-    assert leases.try_take(["a"], 1, None, 0.5) == {}
-    assert leases.try_take(["a"], 1, None) == {}
-    release(first)
-    assert leases.try_take(["a"], 1, None) == {}, "the other half is in use"
-    assert leases.try_take(["a"], 1, None, 0.75) == {}
-    third = leases.try_take(["a"], 1, None, 0.25)
+    assert leases.try_take(["a"], 1, None, 0.5) is None
+    assert leases.try_take(["a"], 1, None) is None
+    first.release()
+    assert leases.try_take(["a"], 1, None) is None, "the other half is in use"
+    assert leases.try_take(["a"], 1, None, 0.75) is None
+    third = take(leases, ["a"], 1, 0.25)
     assert third
-    release(second)
-    release(third)
+    second.release()
+    third.release()
     assert leases.free(["a"]) == ["a"]
     assert leases.try_take(["a"], 1, None)
 
 
 def test_whole_gpus_are_not_shared(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
-    whole = leases.try_take(["a"], 1, None)
-    assert leases.try_take(["a"], 1, None, 0.1) == {}
-    assert "b" in leases.try_take(KEYS, 1, None, 0.1)
-    release(whole)
+    whole = take(leases, ["a"], 1)
+    assert leases.try_take(["a"], 1, None, 0.1) is None
+    assert take(leases, KEYS, 1, 0.1).keys == ["b"]
+    whole.release()
 
 
 def test_tenths_add_up_to_one(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
     assert all(leases.try_take(["a"], 1, None, 0.1) for _ in range(10))
-    assert leases.try_take(["a"], 1, None, 0.1) == {}
+    assert leases.try_take(["a"], 1, None, 0.1) is None
 
 
 def test_a_part_is_kept_by_a_child_and_freed_with_it(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
-    taken = leases.try_take(["a"], 1, None, 0.6)
-    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=tuple(taken.values()))
-    release(taken)
-    assert leases.try_take(["a"], 1, None, 0.5) == {}
+    taken = take(leases, ["a"], 1, 0.6)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=taken.descriptors)
+    taken.release()
+    assert leases.try_take(["a"], 1, None, 0.5) is None
     child.communicate()
     assert leases.try_take(["a"], 1, None, 0.5)
     assert len(list((tmp_path / "taken").iterdir())) == 1, "the file of the dead one is removed"
@@ -109,11 +124,11 @@ def test_a_part_is_kept_by_a_child_and_freed_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_the_version_before_sees_our_leases(tmp_path: Path, fraction: float) -> None:
     leases = GpuLeases(tmp_path)
-    both = leases.try_take(KEYS, 2, None, fraction)
+    both = take(leases, KEYS, 2, fraction)
     assert both
     with held_by_the_version_before(tmp_path) as got_one:
         assert not got_one
-    release(both)
+    both.release()
     with held_by_the_version_before(tmp_path) as got_one:
         assert got_one
 
@@ -124,9 +139,9 @@ def test_we_see_leases_of_the_version_before(tmp_path: Path, fraction: float) ->
         assert got_one
         leases = GpuLeases(tmp_path)
         assert look_for_free(tmp_path, KEYS) == ["b"]
-        assert leases.try_take(["a"], 1, None, fraction) == {}
-        assert leases.try_take(KEYS, 2, None, fraction) == {}
-        release(leases.try_take(["b"], 1, None, fraction))
+        assert leases.try_take(["a"], 1, None, fraction) is None
+        assert leases.try_take(KEYS, 2, None, fraction) is None
+        take(leases, ["b"], 1, fraction).release()
         assert leases.free(KEYS) == ["b"]
     assert leases.try_take(KEYS, 2, None, fraction)
 
@@ -135,12 +150,12 @@ def test_we_see_leases_of_the_version_before(tmp_path: Path, fraction: float) ->
 @pytest.mark.parametrize("deleted", ["gpu-a.lock", "taken/mine"])
 def test_a_deleted_file_means_a_busy_gpu(tmp_path: Path, deleted: str, fraction: float) -> None:
     leases = GpuLeases(tmp_path)
-    taken = leases.try_take(["a"], 1, None, fraction, name="mine")
+    taken = take(leases, ["a"], 1, fraction, name="mine")
     (tmp_path / deleted).unlink()
     assert leases.free(["a"]) == []
-    assert leases.try_take(["a"], 1, None) == {}
-    assert leases.try_take(["a"], 1, None, 0.7) == {}
-    release(taken)
+    assert leases.try_take(["a"], 1, None) is None
+    assert leases.try_take(["a"], 1, None, 0.7) is None
+    taken.release()
     assert leases.try_take(["a"], 1, None)
 
 
@@ -155,17 +170,17 @@ def test_an_odd_file_means_a_busy_gpu(tmp_path: Path, kind: str) -> None:
     else:
         odd.symlink_to(tmp_path / "elsewhere")
     assert leases.free(KEYS) == ["b"]
-    assert "b" in leases.try_take(KEYS, 1, None)
-    assert leases.try_take(["a"], 1, None, 0.5) == {}
+    assert take(leases, KEYS, 1).keys == ["b"]
+    assert leases.try_take(["a"], 1, None, 0.5) is None
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_what_nobody_can_read_counts_as_a_whole_gpu(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
-    taken = leases.try_take(["a"], 1, None, 0.1, name="mine")
+    taken = take(leases, ["a"], 1, 0.1, name="mine")
     (tmp_path / "taken" / "mine").write_text("a newer version says more\na")
-    assert leases.try_take(["a"], 1, None, 0.1) == {}
-    release(taken)
+    assert leases.try_take(["a"], 1, None, 0.1) is None
+    taken.release()
 
 
 class TestJoining:
@@ -175,28 +190,29 @@ class TestJoining:
         leases = GpuLeases(tmp_path)
         outer = OuterLease("outer", ("a", "b"))
         assert has_ended(tmp_path, outer)
-        taken = leases.try_take(KEYS, 2, None, name="outer")
+        taken = take(leases, KEYS, 2, name="outer")
         assert not has_ended(tmp_path, outer)
         inner = leases.join(outer, ["a"])
-        assert set(inner) == {"a", "outer"}
-        release(taken)
+        assert inner is not None
+        assert inner.keys == ["a"]
+        taken.release()
         assert leases.free(KEYS) == [], "the inner job has outlived the outer one"
-        assert leases.try_take(["a"], 1, None) == {}
+        assert leases.try_take(["a"], 1, None) is None
         with held_by_the_version_before(tmp_path) as got_one:
             assert got_one, "only the GPU that the inner job does not use"
-        release(inner)
+        inner.release()
         assert has_ended(tmp_path, outer)
         assert leases.free(KEYS) == KEYS
 
     def test_not_when_it_has_ended_or_is_another(self, tmp_path: Path) -> None:
         leases = GpuLeases(tmp_path)
         outer = OuterLease("outer", ("a",))
-        assert leases.join(outer, ["a"]) == {}
-        release(leases.try_take(["a"], 1, None, name="outer"))
-        anothers = leases.try_take(["a"], 1, None, name="another")
-        assert leases.join(outer, ["a"]) == {}
-        assert leases.join(OuterLease("another", ("a", "b")), ["b"]) == {}, "not its GPU"
-        release(anothers)
+        assert leases.join(outer, ["a"]) is None
+        take(leases, ["a"], 1, name="outer").release()
+        anothers = take(leases, ["a"], 1, name="another")
+        assert leases.join(outer, ["a"]) is None
+        assert leases.join(OuterLease("another", ("a", "b")), ["b"]) is None, "not its GPU"
+        anothers.release()
 
     def test_its_text(self) -> None:
         outer = OuterLease("name", ("GPU-1", "GPU-2"))
@@ -209,7 +225,7 @@ WORKER = (
     BEFORE
     + """
 import json, random, time
-from tao_sdk.platforms.gpus.leases import GpuLeases, release
+from tao_sdk.platforms.gpus.leases import GpuLeases
 folder, old, seed, log = sys.argv[1], sys.argv[2] == "old", int(sys.argv[3]), sys.argv[4]
 chance = random.Random(seed)
 leases = GpuLeases(folder)
@@ -225,10 +241,15 @@ while done < 15:
     if not taken:
         time.sleep(0.002)
         continue
-    note(1, taken, fraction)
+    got = taken if old else taken.keys
+    note(1, got, fraction)
     time.sleep(chance.random() * 0.005)
-    note(-1, taken, fraction)
-    release(taken)
+    note(-1, got, fraction)
+    if old:
+        for lock in taken.values():
+            os.close(lock)
+    else:
+        taken.release()
     done += 1
 """
 )
@@ -259,12 +280,13 @@ def test_many_processes_of_both_versions_never_double_book(tmp_path: Path) -> No
 
 FULL_DISK = """
 import resource, sys
+from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.gpus.leases import GpuLeases
 leases = GpuLeases(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 try:
     leases.try_take(["a"], 1, None)
-except OSError:
+except BackendUnreachableError:
     print(*leases.free(["a"]))
 """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tao_sdk.platforms.gpus.leases import GpuLeases, is_held, release
+from tao_sdk.platforms.gpus.lease_folder import LeasesUnavailableError
+from tao_sdk.platforms.gpus.leases import GpuLease, GpuLeases, Ticket, is_held
 
 KEYS = ["a", "b", "c"]
 
@@ -18,15 +18,27 @@ HOLDER = """
 import sys
 from tao_sdk.platforms.gpus.leases import GpuLeases
 leases = GpuLeases(sys.argv[1])
-ticket = leases.join_queue("holder", ["a", "b", "c"]) if sys.argv[2] == "ticket" else None
-taken = {} if ticket else leases.try_take(["a", "b", "c"], int(sys.argv[2]), None)
-print(len(taken), flush=True)
+if sys.argv[2] == "ticket":
+    held = leases.join_queue("holder", ["a", "b", "c"])
+else:
+    held = leases.try_take(["a", "b", "c"], int(sys.argv[2]), None)
+print(held, flush=True)
 sys.stdin.read()
 """
 
 
-def gpus(taken: Mapping[str, int]) -> list[str]:
-    return [key for key in taken if key in KEYS]
+def gpus(lease: GpuLease | None) -> list[str]:
+    return [] if lease is None else lease.keys
+
+
+def taken(leases: GpuLeases, count: int) -> GpuLease:
+    lease = leases.try_take(KEYS, count, None)
+    assert lease is not None
+    return lease
+
+
+def place(leases: GpuLeases, keys: list[str], ticket: Ticket | None) -> int:
+    return leases.look(keys, ticket).ahead
 
 
 def start_holder(folder: Path, what: str) -> subprocess.Popen[str]:
@@ -43,12 +55,12 @@ def start_holder(folder: Path, what: str) -> subprocess.Popen[str]:
 
 def test_all_or_none(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path / "l")
-    first = leases.try_take(KEYS, 2, None)
+    first = taken(leases, 2)
     assert gpus(first) == ["a", "b"]
     assert leases.free(KEYS) == ["c"]
-    assert leases.try_take(KEYS, 2, None) == {}
+    assert leases.try_take(KEYS, 2, None) is None
     assert leases.free(KEYS) == ["c"], "a failed attempt keeps nothing"
-    release(first)
+    first.release()
     assert leases.free(KEYS) == KEYS
 
 
@@ -64,9 +76,9 @@ def test_another_process_is_respected_and_its_death_frees(tmp_path: Path) -> Non
 def test_a_child_that_inherits_the_lease_keeps_it(tmp_path: Path) -> None:
     """A killed supervisor does not free a GPU that its job still uses."""
     leases = GpuLeases(tmp_path / "l")
-    taken = leases.try_take(KEYS, 1, None)
-    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=tuple(taken.values()))
-    release(taken)
+    lease = taken(leases, 1)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=lease.descriptors)
+    lease.release()
     assert leases.free(KEYS) == ["b", "c"]
     child.communicate()
     assert leases.free(KEYS) == KEYS
@@ -75,29 +87,30 @@ def test_a_child_that_inherits_the_lease_keeps_it(tmp_path: Path) -> None:
 def test_strictly_in_order(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path / "l")
     large, small = leases.join_queue("large", KEYS), leases.join_queue("small", KEYS)
-    assert (leases.place(KEYS, large), leases.place(KEYS, small), leases.place(KEYS, None)) == (
+    assert (place(leases, KEYS, large), place(leases, KEYS, small), place(leases, KEYS, None)) == (
         0,
         1,
         2,
     )
     busy = leases.try_take(KEYS, 1, large)
-    assert leases.try_take(KEYS, 3, large) == {}
-    assert leases.try_take(KEYS, 1, small) == {}, "a large job is not starved by small ones"
-    assert leases.try_take(KEYS, 1, None) == {}, "nor by those who do not queue"
-    release(busy)
+    assert busy is not None
+    assert leases.try_take(KEYS, 3, large) is None
+    assert leases.try_take(KEYS, 1, small) is None, "a large job is not starved by small ones"
+    assert leases.try_take(KEYS, 1, None) is None, "nor by those who do not queue"
+    busy.release()
     assert gpus(leases.try_take(KEYS, 3, large)) == KEYS
     large.close()
-    assert leases.place(KEYS, small) == 0
+    assert place(leases, KEYS, small) == 0
 
 
 def test_a_dead_ticket_does_not_block_the_queue(tmp_path: Path) -> None:
     holder = start_holder(tmp_path / "l", "ticket")
     leases = GpuLeases(tmp_path / "l")
     mine = leases.join_queue("mine", KEYS)
-    assert leases.place(KEYS, mine) == 1
+    assert place(leases, KEYS, mine) == 1
     holder.kill()
     holder.wait()
-    assert leases.place(KEYS, mine) == 0
+    assert place(leases, KEYS, mine) == 0
     assert gpus(leases.try_take(KEYS, 3, mine)) == KEYS
 
 
@@ -105,8 +118,7 @@ def test_shared_by_all_users(tmp_path: Path) -> None:
     previous = os.umask(0o077)
     try:
         leases = GpuLeases(tmp_path / "l")
-        taken = leases.try_take(KEYS, 1, None)
-        release(taken)
+        taken(leases, 1).release()
     finally:
         os.umask(previous)
     assert (tmp_path / "l").stat().st_mode & 0o7777 == 0o1777
@@ -117,12 +129,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     leases = GpuLeases(tmp_path / "l")
+    leases.make()
     (tmp_path / "l" / "gpu-a.lock").symlink_to(victim)
-    assert leases.try_take(["a"], 1, None) == {}
+    assert leases.try_take(["a"], 1, None) is None
     assert victim.read_text() == "precious"
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="TAO_GPU_LEASE_DIR"):
-        GpuLeases(tmp_path / "file")
+    with pytest.raises(LeasesUnavailableError, match="TAO_GPU_LEASE_DIR"):
+        GpuLeases(tmp_path / "file").make()
 
 
 def test_only_those_who_want_the_same_gpus_are_before(tmp_path: Path) -> None:
@@ -131,9 +144,9 @@ def test_only_those_who_want_the_same_gpus_are_before(tmp_path: Path) -> None:
     busy = leases.try_take(["a"], 1, waiting)
     assert busy
     other = leases.join_queue("for b", ["b"])
-    assert leases.place(["b"], other) == 0
+    assert place(leases, ["b"], other) == 0
     assert leases.try_take(["b"], 1, other)
-    assert leases.place(["a", "c"], None) == 1
+    assert place(leases, ["a", "c"], None) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as two other users")
@@ -143,6 +156,7 @@ def test_another_users_dead_ticket_blocks_nobody(tmp_path: Path) -> None:
         if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     leases = GpuLeases(tmp_path / "l")
+    leases.make()
     dead = tmp_path / "l" / "queue" / "00000000000000000001-dead"
     dead.write_text("a")
     os.chown(dead, 1001, 1001)
@@ -181,11 +195,12 @@ def test_a_held_file_tells_that_its_holder_lives(tmp_path: Path) -> None:
 def test_strange_things_in_the_queue_stop_nobody(tmp_path: Path) -> None:
     """The folder belongs to everybody: whatever lies there is not a ticket unless it is held."""
     leases = GpuLeases(tmp_path / "l")
+    leases.make()
     queue = tmp_path / "l" / "queue"
     (queue / "000-folder").mkdir()
     (queue / "001-bytes").write_bytes(b"\xff\xfe")
     (queue / "002-link").symlink_to(tmp_path / "nothing")
     os.mkfifo(queue / "003-pipe")
     mine = leases.join_queue("mine", KEYS)
-    assert leases.place(KEYS, mine) == 0
+    assert place(leases, KEYS, mine) == 0
     assert leases.try_take(KEYS, 3, mine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import stat
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from tao_sdk.cli.session import Place
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobState
 from tao_sdk.platforms.gpus.discovery import discover
+from tao_sdk.platforms.gpus.lease_folder import LeasesUnavailableError
 from tao_sdk.platforms.gpus.leases import look_for_free
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
 from tao_sdk.platforms.local.observe import snapshot
@@ -36,12 +39,17 @@ def check_gpus() -> Iterator[Finding]:
     if not gpus:
         yield Finding("GPUs", "none found: jobs run with --gpus 0")
         return
-    folder = Path(settings.get("TAO_GPU_LEASE_DIR"))
-    free = look_for_free(folder, [gpu.key for gpu in gpus])
+    folders = settings.get("TAO_GPU_LEASE_DIR")
+    try:
+        free = look_for_free(folders, [gpu.key for gpu in gpus])
+    except LeasesUnavailableError as error:
+        yield problem("leases", str(error), "jobs with GPUs wait until then")
+        free = None
     for gpu in gpus:
-        lease = "free" if gpu.key in free else "leased to a job"
-        yield Finding(f"GPU {gpu.index}", f"{gpu.model}, {lease}")
-    yield from _check_lease_folder(folder)
+        lease = "" if free is None else ", free" if gpu.key in free else ", leased to a job"
+        yield Finding(f"GPU {gpu.index}", f"{gpu.model}{lease}")
+    for folder in folders.split(os.pathsep):
+        yield _check_lease_folder(Path(folder))
 
 
 def check_orphans(place: Place) -> Iterator[Finding]:
@@ -69,21 +77,38 @@ def check_programs() -> Iterator[Finding]:
             yield Finding(program, path)
 
 
-def _check_lease_folder(folder: Path) -> Iterator[Finding]:
-    if not folder.exists():
-        yield Finding("leases", f"{folder} is made by the first job that wants a GPU")
-        return
-    mode = folder.lstat().st_mode
-    if not stat.S_ISDIR(mode):
-        yield problem("leases", f"{folder} is not a folder", "set TAO_GPU_LEASE_DIR")
-    elif stat.S_IMODE(mode) & 0o1777 != 0o1777:
-        yield note(
+def _check_lease_folder(folder: Path) -> Finding:
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return Finding("leases", f"{folder} is made by the first job that wants a GPU")
+    owner = _name_of(found.st_uid)
+    if not stat.S_ISDIR(found.st_mode):
+        return problem(
+            "leases",
+            f"{folder} is not a folder; it belongs to {owner}",
+            f"its owner or an administrator can remove it: rm {folder}",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o1777 != 0o1777:
+        return note(
             "leases",
             f"{folder} is not open to all users of this machine: others cannot lease GPUs",
-            f"chmod 1777 {folder}",
+            f"{owner} or an administrator can run: chmod 1777 {folder}",
         )
-    else:
-        yield Finding("leases", f"{folder}, shared by all users of this machine")
+    if found.st_uid not in (0, os.getuid()):
+        return note(
+            "leases",
+            f"{folder} belongs to {owner}, and an owner can delete leases of other users",
+            f"an administrator can run: chown -R root {folder}",
+        )
+    return Finding("leases", f"{folder}, shared by all users of this machine")
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
 
 
 def _unknown(root: Path, store: JobStore | None) -> list[Path]:

@@ -68,7 +68,7 @@ class Launcher:
                 "the GPUs may be another job's by now: this one took too long to start, or "
                 "its leases were removed (docker container prune); submit it again"
             )
-        locks = lease.descriptors if lease is not None else {}
+        locks = lease.descriptors if lease is not None else []
         try:
             with self._leases.locked_until_end(container, locks):
                 self._run(container)

@@ -21,9 +21,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.docker import config, lease_holder
@@ -32,7 +31,8 @@ from tao_sdk.platforms.docker.gpus import keys_given, names_given
 from tao_sdk.platforms.docker.placeholders import remove, take_name, withdraw
 from tao_sdk.platforms.docker.status import LIVE_STATES, Census, Container
 from tao_sdk.platforms.gpus.discovery import Gpu
-from tao_sdk.platforms.gpus.leases import GpuLeases, look_for_free, release
+from tao_sdk.platforms.gpus.lease_folder import LeasesUnavailableError
+from tao_sdk.platforms.gpus.leases import GpuLease, GpuLeases, look_for_free
 
 _log = logging.getLogger("tao_sdk.docker")
 # How long a lease may be without a container: creating and starting one takes about a second.
@@ -47,11 +47,15 @@ class Lease:
     job_id: str
     gpus: list[Gpu] = field(default_factory=list)
     placeholders: list[str] = field(default_factory=list)
-    descriptors: dict[str, int] = field(default_factory=dict)
+    locks: list[GpuLease] = field(default_factory=list)
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [descriptor for lock in self.locks for descriptor in lock.descriptors]
 
     def close_descriptors(self) -> None:
-        release(self.descriptors)
-        self.descriptors = {}
+        for lock in self.locks:
+            lock.release()
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class DaemonLeases:
     """The leases of one daemon."""
 
     def __init__(self, transport: DockerClient, local_folder: str | None) -> None:
-        """`local_folder` has the machine's own leases, if the daemon is on this machine."""
+        """`local_folder`, as in TAO_GPU_LEASE_DIR, if the daemon is on this machine."""
         self._transport = transport
         self._local_folder = local_folder
         self._lock_refused: set[str] = set()
@@ -147,24 +151,26 @@ class DaemonLeases:
             return
         try:
             locks = GpuLeases(self._local_folder).retake(keys)
-        except OSError as error:
+        except LeasesUnavailableError as error:
             self._lock_refused.add(job.id)  # one warning is enough
             _log.warning("the GPUs of %s cannot be locked for local jobs: %s", job.name, error)
             return
+        if locks is None:
+            return
         try:
-            with self.locked_until_end(job.id, locks):
+            with self.locked_until_end(job.id, locks.descriptors):
                 pass
         finally:
-            release(locks)
+            locks.release()
 
     @contextlib.contextmanager
-    def locked_until_end(self, container: str, locks: Mapping[str, int]) -> Iterator[None]:
-        """Start a holder of these locks before the container is started."""
+    def locked_until_end(self, container: str, locks: Sequence[int]) -> Iterator[None]:
+        """Start a holder of these locked files before the container is started."""
         if not locks:
             yield
             return
         path = self._transport.endpoint.url.removeprefix("unix://")
-        holder = lease_holder.start(path, container, locks.values())
+        holder = lease_holder.start(path, container, locks)
         try:
             yield
         finally:
@@ -189,8 +195,8 @@ class DaemonLeases:
         if self._local_folder is None:
             return list(keys)
         try:
-            return look_for_free(Path(self._local_folder), keys)
-        except OSError:
+            return look_for_free(self._local_folder, keys)
+        except LeasesUnavailableError:
             return list(keys)
 
     def _take_free(self, job_id: str, gpus: Sequence[Gpu], count: int) -> Lease:
@@ -206,10 +212,8 @@ class DaemonLeases:
 
     def _take_one(self, lease: Lease, gpu: Gpu) -> None:
         """Add a GPU to a lease, unless another job has it."""
-        locks = self._lock(gpu)
-        if locks is None:
+        if not self._lock(lease, gpu):
             return
-        lease.descriptors.update(locks)
         labels = {
             config.LABEL: "true",
             config.LABEL_JOB: lease.job_id,
@@ -219,21 +223,28 @@ class DaemonLeases:
         name = "tao-gpu-" + re.sub(r"[^A-Za-z0-9_.-]", "-", gpu.key)
         placeholder = take_name(self._transport, name, labels)
         if placeholder is None:
-            release({key: lease.descriptors.pop(key) for key in locks})
+            if self._local_folder is not None:
+                lease.locks.pop().release()
             return
         lease.gpus.append(gpu)
         lease.placeholders.append(placeholder)
 
-    def _lock(self, gpu: Gpu) -> dict[str, int] | None:
-        """The local platform's lock of that GPU; None when a local job has it or waits for it."""
+    def _lock(self, lease: Lease, gpu: Gpu) -> bool:
+        """Take the local platform's lock of that GPU; False if a local job has it or waits for it.
+
+        Nothing to do for a daemon elsewhere.
+        """
         if self._local_folder is None:
-            return {}
+            return True
         try:
-            return GpuLeases(self._local_folder).try_take([gpu.key], 1, None) or None
-        except OSError as error:
+            lock = GpuLeases(self._local_folder).try_take([gpu.key], 1, None)
+        except LeasesUnavailableError as error:
             raise SubmissionRejectedError(
-                f"GPUs cannot be leased in {self._local_folder} (TAO_GPU_LEASE_DIR): {error}"
+                f"GPUs cannot be leased (TAO_GPU_LEASE_DIR): {error}"
             ) from error
+        if lock is not None:
+            lease.locks.append(lock)
+        return lock is not None
 
     def _holders(self, census: Census, gpus: Sequence[Gpu], *, tidy: bool) -> dict[str, Container]:
         """The placeholders and job containers that hold these GPUs, by key.

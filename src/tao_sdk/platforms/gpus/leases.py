@@ -1,10 +1,10 @@
 """GPU leases of this machine, shared by all users, processes and stores.
 
-The files of the lease folder:
+The files of a lease folder:
 
 * `leases.lock`: locked while a process reads or changes leases.
 * `gpu-<key>.lock`: one per GPU, with a shared lock for every lease of it, whole or in part.
-  Earlier versions lock it exclusively for a whole GPU, so both see each other's leases.
+  Early versions lock it exclusively for a whole GPU, so both see each other's leases.
 * `taken/<name>`: one per lease, locked by all processes that hold it; the fraction and the keys.
 * `queue/<ticket>`: one per waiting job, locked by it; the keys. Waiting jobs are served strictly
   in order, so that small ones do not starve a large one.
@@ -12,7 +12,11 @@ The files of the lease folder:
 
 The kernel drops a lock with the last process that holds it, so no crash leaves a GPU taken; a job
 inherits its locks, so a killed supervisor does not free a GPU that the job still uses. A GPU is
-busy if either its own file or that of a lease says so: one of them may have been deleted.
+busy if either its own file or that of a lease says so: one of them may have been deleted. If both
+were, the job's supervisor makes them again.
+
+Several folders: a lease is in each that can be used, so processes that know only one of them see
+it. Earlier versions know only the one in /tmp, which programs that clean up may empty.
 """
 
 from __future__ import annotations
@@ -20,18 +24,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-_SHARED_FOLDER = 0o1777
-_SHARED_FILE = 0o666
-_LONGEST_FILE = 64 * 1024
+from tao_sdk.platforms.gpus.lease_folder import LeaseFolder, LeasesUnavailableError, try_lock
+
 _ROUNDING = 1e-6
 # From the usual rendezvous port upwards, below those that the kernel gives to outgoing connections.
 _MEETING_PORTS = range(29500, 30500)
+_PATIENCE_SECONDS = 5.0
 
 
 class OuterLease(NamedTuple):
@@ -50,45 +53,113 @@ class OuterLease(NamedTuple):
         return cls(name, tuple(keys.split(","))) if name and keys and "/" not in name else None
 
 
+class GpuLease:
+    """Leased GPUs: by this process, and by those that inherit the descriptors."""
+
+    def __init__(self, name: str, fraction: float = 1.0) -> None:
+        self.name = name
+        self.fraction = fraction
+        self.keys: list[str] = []
+        self.files: dict[tuple[Path, str], int] = {}
+        """Folder and name of each locked file, and its descriptor."""
+
+    @property
+    def descriptors(self) -> list[int]:
+        return list(self.files.values())
+
+    def release(self) -> None:
+        """Give the lease back (closing is enough: a lock lives as long as its last holder)."""
+        for descriptor in self.files.values():
+            os.close(descriptor)
+        self.files = {}
+        self.keys = []
+
+    def hold(self, folder: LeaseFolder, name: str, descriptor: int) -> None:
+        replaced = self.files.pop((folder.path, name), None)
+        if replaced is not None:
+            os.close(replaced)
+        self.files[folder.path, name] = descriptor
+
+    def holds(self, folder: LeaseFolder, name: str) -> bool:
+        """Whether the file of that name is the one that is locked."""
+        descriptor = self.files.get((folder.path, name))
+        return descriptor is not None and folder.is_current(name, descriptor)
+
+    def lines(self) -> list[str]:
+        return [str(self.fraction), *self.keys]
+
+
 class Ticket:
     """A place in the queue; given up by `close()` or by dying."""
 
-    def __init__(self, leases: GpuLeases, path: Path, descriptor: int) -> None:
-        self.name = path.name
-        self._leases = leases
-        self._path = path
-        self._descriptor = descriptor
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.files: list[tuple[Path, int]] = []
 
     def close(self) -> None:
-        with self._leases.exclusively():
-            self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
+        for path, descriptor in self.files:
+            with contextlib.suppress(OSError):  # dead as soon as it is closed
+                path.unlink()
+            os.close(descriptor)
+        self.files = []
+
+
+class Outlook(NamedTuple):
+    """What a job that wants GPUs finds."""
+
+    free: list[str]
+    ahead: int
+    """Live tickets for any of the GPUs before this one (or in all)."""
+    obstacles: list[str]
+    """Why GPUs are busy that no lease names."""
 
 
 class GpuLeases:
-    """The leases in one machine-wide folder."""
+    """The leases in the machine-wide folders."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self._folder = Path(folder)
-        self._queue = self._folder / "queue"
-        self._taken = self._folder / "taken"
-        for path in (self._folder, self._queue):
-            _make_shared_folder(path)
+    def __init__(
+        self,
+        folders: str | Path,
+        patience: float = _PATIENCE_SECONDS,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """`folders` as in TAO_GPU_LEASE_DIR. No lock is awaited for longer than `patience` seconds,
+        which pass in `pause`.
+        """
+        self._paths = [Path(text) for text in str(folders).split(os.pathsep) if text]
+        self._patience = patience
+        self._pause = pause
+
+    def make(self) -> None:
+        """Make the folders. Raises `LeasesUnavailableError` if none can be used."""
+        with self._open(make=True):
+            pass
 
     def join_queue(self, label: str, keys: Sequence[str]) -> Ticket:
         """Take the last place in the queue for these GPUs."""
-        with self.exclusively():
-            name = f"{time.time_ns():020d}-{label}"
-            path = self._queue / name
-            descriptor = _open_shared(path)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.write(descriptor, "\n".join(keys).encode())
-            return Ticket(self, path, descriptor)
+        ticket = Ticket(f"{time.time_ns():020d}-{label}")
+        try:
+            with self._exclusively() as folders:
+                for folder in folders:
+                    descriptor = folder.write_held(f"queue/{ticket.name}", list(keys))
+                    ticket.files.append((folder.path / "queue" / ticket.name, descriptor))
+        except BaseException:
+            ticket.close()
+            raise
+        return ticket
 
-    def place(self, keys: Sequence[str], ticket: Ticket | None) -> int:
-        """How many live tickets for any of these GPUs are before this one (or in all)."""
-        with self.exclusively():
-            return self._place(keys, ticket)
+    def look(self, keys: Sequence[str], ticket: Ticket | None, fraction: float = 1.0) -> Outlook:
+        """What a job that wants (that part of) these GPUs has before it."""
+        with self._exclusively() as folders:
+            used = _used(folders, tidy=False)
+            free = _free(folders, keys, used, fraction)
+            odd = (
+                folder.obstacle(_lock_name(key))
+                for key in keys
+                if key not in free and key not in used
+                for folder in folders
+            )
+            return Outlook(free, _place(folders, keys, ticket), [text for text in odd if text])
 
     def try_take(
         self,
@@ -97,160 +168,148 @@ class GpuLeases:
         ticket: Ticket | None,
         fraction: float = 1.0,
         name: str = "",
-    ) -> dict[str, int]:
-        """Lease `count` of the GPUs named, or that part of each: all or none.
-
-        Returns the descriptors to hold: by GPU key, and that of the lease's own file by `name`
-        (a random one by default). {} when it must wait.
+    ) -> GpuLease | None:
+        """Lease `count` of the GPUs named, or that part of each: all or none; None when it must
+        wait. The lease has a random name by default.
         """
-        with self.exclusively():
-            if self._place(keys, ticket) > 0:
-                return {}
-            taken = self._lock_free(keys, count, fraction)
-            if len(taken) < count:
-                release(taken)
-                return {}
-            return self._write_lease(taken, fraction, name)
+        lease = _new_lease(name, fraction)
+        with _released_on_error(lease), self._exclusively() as folders:
+            if _place(folders, keys, ticket) == 0:
+                _lock_free(lease, folders, keys, count)
+            if lease.keys and len(lease.keys) == count:
+                _write_lease(lease, folders)
+            else:
+                lease.release()
+        return lease if lease.keys else None
 
-    def retake(self, keys: Sequence[str]) -> dict[str, int]:
+    def retake(self, keys: Sequence[str]) -> GpuLease | None:
         """Lease those of these GPUs that are free, for a job that runs on them already.
 
         Tickets do not count: the GPUs are in use, and only the lock was lost.
         """
-        with self.exclusively():
-            return self._write_lease(self._lock_free(keys, len(keys), 1.0), 1.0, "")
+        lease = _new_lease()
+        with _released_on_error(lease), self._exclusively() as folders:
+            _lock_free(lease, folders, keys, len(keys))
+            if lease.keys:
+                _write_lease(lease, folders)
+        return lease if lease.keys else None
 
-    def join(self, outer: OuterLease, keys: Sequence[str]) -> dict[str, int]:
-        """Hold GPUs of a lease together with the job that has it; {} if that lease has ended."""
-        with self.exclusively():
-            path = self._taken / outer.name
-            lines = _read_if_held(path)
-            if lines is None or not set(keys) <= set(lines[1:]):
-                return {}
-            taken = {outer.name: _open_shared(path)}
-            taken.update((key, _open_shared(self._lock_file(key))) for key in keys)
-            if all(_try_lock(descriptor, fcntl.LOCK_SH) for descriptor in taken.values()):
-                return taken
-            release(taken)
-            return {}
+    def restore(self, lease: GpuLease) -> list[str]:
+        """Make again what was deleted of a lease whose job runs.
 
-    def free(self, keys: Sequence[str], fraction: float = 1.0) -> list[str]:
+        Returns the GPUs that another job leased meanwhile.
+        """
+        files = [*map(_lock_name, lease.keys), f"taken/{lease.name}"]
+        with self._open(make=True) as folders:
+            if all(lease.holds(folder, name) for folder in folders for name in files):
+                return []
+        lost: set[str] = set()
+        with self._exclusively() as folders:
+            used = _used(folders, tidy=False, other_than=lease.name)
+            for folder in folders:
+                for key in lease.keys:
+                    name = _lock_name(key)
+                    if lease.holds(folder, name):
+                        continue
+                    descriptor = folder.lock(name, fcntl.LOCK_SH)
+                    if descriptor is not None:
+                        lease.hold(folder, name, descriptor)
+                    if descriptor is None or not _fits(used.get(key, 0.0), lease.fraction):
+                        lost.add(key)
+                if not lease.holds(folder, files[-1]):
+                    lease.hold(folder, files[-1], _hold_again(lease, folder, files[-1]))
+        return sorted(lost)
+
+    def join(self, outer: OuterLease, keys: Sequence[str]) -> GpuLease | None:
+        """Hold GPUs of a lease together with the job that has it; None if that has ended."""
+        lease = GpuLease(outer.name)
+        with _released_on_error(lease), self._exclusively() as folders:
+            for folder in folders:
+                lines = folder.read_held(f"taken/{outer.name}")
+                if lines is None or not set(keys) <= set(lines[1:]):
+                    continue
+                lease.fraction = _parse_fraction(lines[0])
+                for name in (f"taken/{outer.name}", *map(_lock_name, keys)):
+                    descriptor = folder.lock(name, fcntl.LOCK_SH)
+                    if descriptor is None:
+                        lease.release()
+                        return None
+                    lease.hold(folder, name, descriptor)
+                lease.keys = list(keys)
+        return lease if lease.keys else None
+
+    def free(self, keys: Sequence[str], fraction: float = 1.0, *, make: bool = True) -> list[str]:
         """Which of these GPUs (or that part of which) could be leased at this moment."""
-        with self.exclusively():
-            used = self._used(tidy=False)
-            return [
-                key
-                for key in keys
-                if (_fits(used[key], fraction) if key in used else self._is_unheld(key))
-            ]
+        with self._exclusively(make=make) as folders:
+            return _free(folders, keys, _used(folders, tidy=False), fraction)
 
-    def take_port(self) -> tuple[int, int]:
-        """Lease a port for the ranks of a job to meet on: (port, descriptor).
+    def take_port(self) -> tuple[int, list[int]]:
+        """Lease a port for the ranks of a job to meet on: (port, descriptors).
 
         Without a lease two jobs could find the same port free before either listens on it, and
         the ranks of one would join the other.
         """
-        with self.exclusively():
+        with self._exclusively() as folders:
             for port in _MEETING_PORTS:
-                descriptor = _open_shared(self._folder / f"port-{port}.lock")
-                if _try_lock(descriptor) and _can_listen(port):
-                    return port, descriptor
-                os.close(descriptor)
-        raise OSError(f"no port from {_MEETING_PORTS[0]} to {_MEETING_PORTS[-1]} is free")
-
-    def _lock_free(self, keys: Sequence[str], at_most: int, fraction: float) -> dict[str, int]:
-        used = self._used()
-        taken: dict[str, int] = {}
-        for key in keys:
-            if len(taken) == at_most:
-                break
-            descriptor = self._lock_gpu(key, used.get(key, 0.0), fraction)
-            if descriptor is not None:
-                taken[key] = descriptor
-        return taken
-
-    def _lock_gpu(self, key: str, used: float, fraction: float) -> int | None:
-        """A shared lock on a GPU of which `used` is leased; None when it is busy."""
-        path = self._lock_file(key)
-        try:
-            descriptor = _open_shared(path)
-        except OSError:
-            if os.path.lexists(path):
-                return None  # not a file of ours: better to wait than to share a GPU
-            raise
-        if used:
-            free = _fits(used, fraction) and _try_lock(descriptor, fcntl.LOCK_SH)
-        else:
-            # An exclusive lock shows that no other process holds any; with a shared one, jobs that
-            # this job starts can join.
-            free = _try_lock(descriptor) and _try_lock(descriptor, fcntl.LOCK_SH)
-        if free:
-            return descriptor
-        os.close(descriptor)
-        return None
-
-    def _used(self, *, tidy: bool = True) -> dict[str, float]:
-        """How much of each GPU is leased, as the files of live leases have it."""
-        used: dict[str, float] = {}
-        for _, (fraction, *keys) in _live_files(self._taken, tidy=tidy):
-            for key in keys:
-                used[key] = used.get(key, 0.0) + _parse_fraction(fraction)
-        return used
-
-    def _write_lease(self, taken: dict[str, int], fraction: float, name: str) -> dict[str, int]:
-        if not taken:
-            return {}
-        name = name or os.urandom(16).hex()
-        locks = dict(taken)
-        try:
-            _make_shared_folder(self._taken)
-            descriptor = locks[name] = _open_shared(self._taken / name)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            os.truncate(descriptor, 0)
-            os.write(descriptor, "\n".join([str(fraction), *taken]).encode())
-        except OSError:  # a full disk
-            release(locks)
-            raise
-        return locks
-
-    def _is_unheld(self, key: str) -> bool:
-        return _is_unlocked(self._lock_file(key))
-
-    def _lock_file(self, key: str) -> Path:
-        return self._folder / f"gpu-{key.replace('/', '_')}.lock"
-
-    def _place(self, keys: Sequence[str], ticket: Ticket | None) -> int:
-        wanted = set(keys)
-        before = 0
-        for name, waiting_for in _live_files(self._queue):
-            if ticket is not None and name == ticket.name:
-                break
-            if wanted.intersection(waiting_for):
-                before += 1
-        return before
+                locks = [folder.lock(f"port-{port}.lock", fcntl.LOCK_EX) for folder in folders]
+                held = [descriptor for descriptor in locks if descriptor is not None]
+                if len(held) == len(folders) and _can_listen(port):
+                    return port, held
+                for descriptor in held:
+                    os.close(descriptor)
+        raise LeasesUnavailableError(
+            f"no port from {_MEETING_PORTS[0]} to {_MEETING_PORTS[-1]} is free: set MASTER_PORT"
+        )
 
     @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Only one process at a time reads or changes leases."""
-        descriptor = _open_shared(self._folder / "leases.lock")
+    def _open(self, *, make: bool) -> Iterator[list[LeaseFolder]]:
+        """The folders that can be used; none is an error if they are to be made."""
+        for_all = len(self._paths) > 1
+        with contextlib.ExitStack() as stack:
+            folders, flaws = [], []
+            for path in self._paths:
+                try:
+                    folder = LeaseFolder(path, make=make, for_all=for_all)
+                except OSError as error:
+                    if make or not isinstance(error, FileNotFoundError):
+                        flaws.append(f"{path}: {error.strerror}" if error.strerror else str(error))
+                    continue
+                stack.callback(folder.close)
+                # Without it, nothing was ever leased in this folder.
+                if make or folder.exists("leases.lock"):
+                    folders.append(folder)
+            if len(flaws) == len(self._paths):
+                raise LeasesUnavailableError(
+                    f"no folder for GPU leases can be used: {'; '.join(flaws)}. An administrator "
+                    "can remove what is in the way; or set TAO_GPU_LEASE_DIR to one folder for all "
+                    "users of this machine"
+                )
+            yield folders
+
+    @contextlib.contextmanager
+    def _exclusively(self, *, make: bool = True) -> Iterator[list[LeaseFolder]]:
+        """The folders, while only this process reads or changes leases."""
+        deadline = time.monotonic() + self._patience
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+            with contextlib.ExitStack() as stack:
+                folders = stack.enter_context(self._open(make=make))
+                for folder in folders:
+                    stack.enter_context(folder.exclusively(deadline, self._pause))
+                yield folders
+        except OSError as error:
+            where = os.pathsep.join(map(str, self._paths))
+            raise LeasesUnavailableError(f"the GPU leases in {where}: {error}") from error
 
 
-def look_for_free(folder: Path, keys: Sequence[str]) -> list[str]:
+def look_for_free(folders: str | Path, keys: Sequence[str]) -> list[str]:
     """Which of these GPUs could be leased at this moment; makes no folder."""
-    # Where there is none, nothing was ever leased.
-    if not (folder / "leases.lock").exists() or not (folder / "queue").is_dir():
-        return list(keys)
-    return GpuLeases(folder).free(keys)
+    return GpuLeases(folders).free(keys, make=False)
 
 
-def has_ended(folder: str | Path, lease: OuterLease) -> bool:
+def has_ended(folders: str | Path, lease: OuterLease) -> bool:
     """Whether no process holds this lease any more; makes no folder."""
-    return not is_held(Path(folder) / "taken" / lease.name)
+    paths = [Path(text) for text in str(folders).split(os.pathsep) if text]
+    return not any(is_held(path / "taken" / lease.name) for path in paths)
 
 
 def lock(descriptor: int) -> None:
@@ -260,57 +319,121 @@ def lock(descriptor: int) -> None:
 
 def is_held(path: Path) -> bool:
     """Whether a process of this machine, in any pid namespace, holds that file."""
-    return not _is_unlocked(path, os.O_RDONLY)
-
-
-def release(taken: Mapping[str, int]) -> None:
-    """Give leases back (closing is enough: a lock lives as long as its last holder)."""
-    for descriptor in taken.values():
-        os.close(descriptor)
-
-
-def _is_unlocked(path: Path, access: int = os.O_RDWR) -> bool:
     try:
-        descriptor = os.open(path, access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return True
+        return False
     except OSError:
-        return False  # another user's, or not a file: better to wait than to share a GPU
+        return True  # another user's, or not a file
     try:
-        return stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_lock(descriptor)
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _live_files(folder: Path, *, tidy: bool = True) -> Iterator[tuple[str, list[str]]]:
-    """Names and lines of the files whose owners are alive, by name; `tidy` removes the others."""
-    try:
-        paths = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return
-    for path in paths:
-        lines = _read_if_held(path)
-        if lines is not None:
-            yield path.name, lines
-        if lines is not None or not tidy:
-            continue
-        # A folder, or another user's file, cannot be removed; it does not count all the same.
-        with contextlib.suppress(PermissionError, IsADirectoryError):
-            path.unlink(missing_ok=True)
+def _new_lease(name: str = "", fraction: float = 1.0) -> GpuLease:
+    return GpuLease(name or os.urandom(16).hex(), fraction)
 
 
-def _read_if_held(path: Path) -> list[str] | None:
-    """The lines of a file that a live process holds; None for anything else."""
+@contextlib.contextmanager
+def _released_on_error(lease: GpuLease) -> Iterator[None]:
+    """An attempt that fails, at a full disk for example, leaves no GPU taken."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or _try_lock(descriptor):
-            return None
-        return os.read(descriptor, _LONGEST_FILE).decode("utf-8", "replace").split("\n")
-    finally:
-        os.close(descriptor)
+        yield
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _lock_free(
+    lease: GpuLease, folders: Sequence[LeaseFolder], keys: Sequence[str], at_most: int
+) -> None:
+    """Lock up to that many of these GPUs which are free."""
+    used = _used(folders)
+    for key in keys:
+        if len(lease.keys) < at_most and _lock_gpu(lease, folders, key, used.get(key, 0.0)):
+            lease.keys.append(key)
+
+
+def _lock_gpu(lease: GpuLease, folders: Sequence[LeaseFolder], key: str, used: float) -> bool:
+    """Lock a GPU of which `used` is leased; False when it is busy."""
+    if not _fits(used, lease.fraction):
+        return False
+    # An exclusive lock shows that no other process holds any.
+    kind = fcntl.LOCK_SH if used else fcntl.LOCK_EX
+    locked: list[tuple[LeaseFolder, int]] = []
+    for folder in folders:
+        descriptor = folder.lock(_lock_name(key), kind)
+        if descriptor is None:
+            for _, held in locked:
+                os.close(held)
+            return False
+        locked.append((folder, descriptor))
+    for folder, descriptor in locked:
+        lease.hold(folder, _lock_name(key), descriptor)
+    return True
+
+
+def _write_lease(lease: GpuLease, folders: Sequence[LeaseFolder]) -> None:
+    name = f"taken/{lease.name}"
+    for folder in folders:
+        lease.hold(folder, name, folder.write_held(name, lease.lines()))
+
+
+def _hold_again(lease: GpuLease, folder: LeaseFolder, name: str) -> int:
+    """Make the deleted file of a lease, unless another job with the same lease just did."""
+    present = folder.read_held(name)
+    if present is not None and set(lease.keys) <= set(present[1:]):
+        descriptor = folder.lock(name, fcntl.LOCK_SH)
+        if descriptor is not None:
+            return descriptor
+    folder.remove(name)
+    return folder.write_held(name, lease.lines())
+
+
+def _used(
+    folders: Sequence[LeaseFolder], *, tidy: bool = True, other_than: str = ""
+) -> dict[str, float]:
+    """How much of each GPU is leased, as the files of live leases have it."""
+    leases: dict[tuple[str, str], float] = {}
+    for folder in folders:
+        for name, (fraction, *keys) in folder.live_files("taken", tidy=tidy):
+            for key in keys:
+                leases[name, key] = _parse_fraction(fraction)
+    used: dict[str, float] = {}
+    for (name, key), fraction_leased in leases.items():
+        if name != other_than:
+            used[key] = used.get(key, 0.0) + fraction_leased
+    return used
+
+
+def _free(
+    folders: Sequence[LeaseFolder], keys: Sequence[str], used: dict[str, float], fraction: float
+) -> list[str]:
+    return [
+        key
+        for key in keys
+        if (
+            _fits(used[key], fraction)
+            if key in used
+            else all(folder.is_unheld(_lock_name(key)) for folder in folders)
+        )
+    ]
+
+
+def _place(folders: Sequence[LeaseFolder], keys: Sequence[str], ticket: Ticket | None) -> int:
+    wanted = set(keys)
+    before = {
+        name
+        for folder in folders
+        for name, waiting_for in folder.live_files("queue")
+        if wanted.intersection(waiting_for) and (ticket is None or name < ticket.name)
+    }
+    return len(before)
+
+
+def _lock_name(key: str) -> str:
+    return f"gpu-{key.replace('/', '_')}.lock"
 
 
 def _fits(used: float, fraction: float) -> bool:
@@ -325,14 +448,6 @@ def _parse_fraction(text: str) -> float:
         return 1.0
 
 
-def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _can_listen(port: int) -> bool:
     import socket  # here, because only jobs of several nodes need it
 
@@ -342,27 +457,3 @@ def _can_listen(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _make_shared_folder(path: Path) -> None:
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(parents=True)
-        path.chmod(_SHARED_FOLDER)
-    if not stat.S_ISDIR(path.lstat().st_mode):
-        raise NotADirectoryError(f"{path} must be a folder for GPU leases; set TAO_GPU_LEASE_DIR")
-
-
-def _open_shared(path: Path) -> int:
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    # First without O_CREAT: the kernel refuses that flag for another user's file in a sticky
-    # folder (fs.protected_regular), and the file usually exists.
-    try:
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT, _SHARED_FILE)
-        with contextlib.suppress(PermissionError):  # another user was quicker; it has the mode
-            os.fchmod(descriptor, _SHARED_FILE)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is not a file; remove it, or set TAO_GPU_LEASE_DIR")
-    return descriptor

@@ -21,6 +21,7 @@ from typing import Any
 from tao_sdk.errors import CapacityError
 from tao_sdk.job_states import utc_now
 from tao_sdk.platforms.gpus import leases
+from tao_sdk.platforms.gpus.lease_folder import LeasesUnavailableError
 from tao_sdk.platforms.local.job_files import write_private
 from tao_sdk.platforms.local.orders import Orders
 from tao_sdk.platforms.local.process_groups import LEFTOVER_SECONDS, end_all
@@ -30,6 +31,9 @@ from tao_sdk.result_record import record_name
 _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
 _FULL_DISK_SECONDS = 1.0
+# No lock is awaited for longer: a cancellation is noticed after that.
+_LEASE_PATIENCE_SECONDS = 1.0
+_LEASE_CHECK_SECONDS = 1.0
 _EVIDENCE_BYTES = 64 * 1024
 
 
@@ -37,15 +41,16 @@ class Supervisor:
     """Carries one job from claim to end."""
 
     _lease_folder: leases.GpuLeases
-    """Set by `prepare_leases` for jobs that lease anything."""
+    _restorer: leases.GpuLeases
+    """Both are set by `prepare_leases` for jobs that lease anything."""
 
     def __init__(self, orders: Orders, identity: str, wake: int) -> None:
         self._orders = orders
         self._gpus_wanted = orders.gpus_per_node * orders.nodes
         self._folder = orders.job_folder
         self._ranks: list[Rank] = []
-        self._leases: dict[str, int] = {}
-        """Descriptors of what is leased, by name."""
+        self._lease: leases.GpuLease | None = None
+        self._port_locks: list[int] = []
         self._first_failure: Rank | None = None
         self._cancel_asked = False
         self._canceled = False
@@ -93,23 +98,27 @@ class Supervisor:
         """Take or prepare the GPU leases while the client still waits for an answer."""
         if self._gpus_wanted == 0 and self._orders.nodes == 1:
             return
-        self._lease_folder = leases.GpuLeases(self._orders.lease_folder)
+        self._lease_folder = leases.GpuLeases(
+            self._orders.lease_folder, _LEASE_PATIENCE_SECONDS, self._wait_for_signal
+        )
+        self._lease_folder.make()
+        # While the job runs, nothing waits for a lock.
+        self._restorer = leases.GpuLeases(self._orders.lease_folder, 0.0)
         if self._orders.outer_lease:
             keys = self._orders.gpu_keys[: self._gpus_wanted]
             outer = leases.OuterLease(self._orders.outer_lease, tuple(keys))
-            self._leases = self._lease_folder.join(outer, keys)
-            if not self._leases:
-                raise OSError("the job in which this one was started has ended")
+            self._lease = self._lease_folder.join(outer, keys)
+            if self._lease is None:
+                raise LeasesUnavailableError("the job in which this one was started has ended")
         elif self._orders.when_busy == "refuse" and self._gpus_wanted:
-            self._leases = self._take(None)
-            if not self._leases:
-                message = self._busy_message(None)
+            message = self._take(None)
+            if message:
                 self._finish("refused", message)
                 raise CapacityError(message)
 
     def run(self) -> None:
         """Wait for GPUs, run the job, record its end."""
-        if self._gpus_wanted and not self._leases and not self._wait_for_gpus():
+        if self._gpus_wanted and self._lease is None and not self._wait_for_gpus():
             self._finish("canceled", "cancelled while waiting for GPUs")
             return
         if self._cancel_asked:
@@ -117,8 +126,9 @@ class Supervisor:
             return
         self._start_ranks()
         while any(rank.exit_code is None for rank in self._ranks):
-            self._wait_for_signal(None)
+            self._wait_for_signal(None if self._lease is None else _LEASE_CHECK_SECONDS)
             self._collect()
+            self._restore_lease()
             running = [rank for rank in self._ranks if rank.exit_code is None]
             if self._first_failure is not None:
                 self._end(running, self._orders.grace_seconds)
@@ -141,43 +151,64 @@ class Supervisor:
 
     def _wait_for_gpus(self) -> bool:
         """False if the job was cancelled instead."""
-        ticket = self._lease_folder.join_queue(self._orders.job_id, self._orders.gpu_keys)
+        ticket: leases.Ticket | None = None
         try:
             written = ""
             while not self._cancel_asked:
-                self._leases = self._take(ticket)
-                if self._leases:
+                try:
+                    ticket = ticket or self._lease_folder.join_queue(
+                        self._orders.job_id, self._orders.gpu_keys
+                    )
+                    message = self._take(ticket)
+                except LeasesUnavailableError as error:
+                    message = f"waiting for GPUs: {error}"
+                if not message:
                     return True
-                message = self._busy_message(ticket)
                 if message != written:
                     self._write_state("queued", message)
                     written = message
                 self._wait_for_signal(_QUEUE_SECONDS)
             return False
         finally:
-            ticket.close()
+            if ticket is not None:
+                ticket.close()
 
-    def _take(self, ticket: leases.Ticket | None) -> dict[str, int]:
-        orders = self._orders
-        return self._lease_folder.try_take(
+    def _take(self, ticket: leases.Ticket | None) -> str:
+        """Lease the GPUs; why that cannot be done now, or "" when it is done."""
+        orders, folder = self._orders, self._lease_folder
+        self._lease = folder.try_take(
             orders.gpu_keys, self._gpus_wanted, ticket, orders.gpu_fraction, orders.job_id
         )
-
-    def _busy_message(self, ticket: leases.Ticket | None) -> str:
-        orders = self._orders
-        free = len(self._lease_folder.free(orders.gpu_keys, orders.gpu_fraction))
-        place = self._lease_folder.place(orders.gpu_keys, ticket)
+        if self._lease is not None:
+            return ""
+        found = folder.look(orders.gpu_keys, ticket, orders.gpu_fraction)
         part = f"{orders.gpu_fraction:g} of each of " if orders.gpu_fraction < 1 else ""
         wanted = f"{part}{self._gpus_wanted} of {len(orders.gpu_keys)} GPUs"
         text = f"waiting for {wanted}" if ticket else f"{wanted} wanted"
-        return f"{text}, {free} free, position {place + 1} in the queue"
+        place = f"{len(found.free)} free, position {found.ahead + 1} in the queue"
+        return "; ".join([f"{text}, {place}", *found.obstacles])
+
+    def _restore_lease(self) -> None:
+        """Make lock files of the job's GPUs again that were deleted while it runs."""
+        if self._lease is None:
+            return
+        with contextlib.suppress(LeasesUnavailableError):  # tried again soon
+            lost = self._restorer.restore(self._lease)
+            message = (
+                f"the lock files of {', '.join(lost)} were deleted, and another job leased the "
+                "same GPUs: both jobs use them"
+            )
+            if lost and message != self._state["message"]:
+                with contextlib.suppress(OSError):  # a full disk
+                    self._write_state("running", message)
 
     # ------------------------------------------------------------------ processes
 
     def _start_ranks(self) -> None:
         orders = self._orders
         index_of = dict(zip(orders.gpu_keys, orders.gpu_indexes, strict=True))
-        granted = [key for key in orders.gpu_keys if key in self._leases]
+        leased = self._lease.keys if self._lease else []
+        granted = [key for key in orders.gpu_keys if key in leased]
         port = self._meeting_port() if orders.nodes > 1 else ""
         self._state["started_at"] = utc_now()
         gate = Gate()
@@ -196,7 +227,7 @@ class Supervisor:
                 cwd=orders.cwd,
                 log=self._folder.log(number, orders.nodes),
                 gate=gate,
-                inherit=self._leases.values(),
+                inherit=[*(self._lease.descriptors if self._lease else []), *self._port_locks],
             )
             self._ranks.append(Rank(number, pid, mine))
         gate.await_arrivals(orders.nodes)
@@ -208,8 +239,7 @@ class Supervisor:
         """The user's choice, or a port that no other job of this machine has."""
         if chosen := self._orders.env.get("MASTER_PORT"):
             return chosen
-        port, descriptor = self._lease_folder.take_port()
-        self._leases[f"port {port}"] = descriptor
+        port, self._port_locks = self._lease_folder.take_port()
         return str(port)
 
     def _collect(self) -> None:
@@ -258,9 +288,9 @@ class Supervisor:
     def _finish(self, outcome: str, message: str) -> None:
         self._state["outcome"] = outcome
         self._state["ended_at"] = utc_now()
-        if not any(rank.alive for rank in self._ranks):
-            leases.release(self._leases)
-            self._leases = {}
+        if self._lease is not None and not any(rank.alive for rank in self._ranks):
+            self._lease.release()
+            self._lease = None
         while True:
             try:
                 self._write_state("done", message)
@@ -344,7 +374,7 @@ def supervise(
     except CapacityError as error:
         answer({"refused": str(error)})
         return
-    except OSError as error:
+    except (OSError, LeasesUnavailableError) as error:
         supervisor.give_up(error)
         answer({"rejected": f"GPU leases cannot be kept: {error}"})
         return
