@@ -342,7 +342,7 @@ class TestInsideAPod:
             use(monkeypatch, write(tmp_path / "config", "just text"))
         else:
             write(tmp_path / "home" / ".kube" / "config", "just text")
-        with pytest.raises(CredentialError, match="holds no mapping"):
+        with pytest.raises(CredentialError, match="is not a mapping"):
             ClusterAccess.find()
 
     def test_a_named_file_that_is_not_there_is_an_error(

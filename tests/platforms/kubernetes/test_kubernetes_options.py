@@ -160,7 +160,7 @@ def claim(*modes: str, phase: str = "Bound") -> dict[str, Any]:
     [
         (claim("ReadWriteOnce"), 2, True, "one node only"),
         (claim("ReadWriteOncePod"), 2, False, "one node only"),
-        (claim("ReadOnlyMany"), 1, True, "can only be read"),
+        (claim("ReadOnlyMany"), 1, True, "is read-only"),
         (claim("ReadWriteMany", phase="Lost"), 1, True, "lost its volume"),
     ],
 )

@@ -343,7 +343,7 @@ class TestCapacity:
     ) -> None:
         plan = sdk.plan(**asked(gpu_count=8))
         [told] = about_gpus(plan)
-        assert "nodes cannot be listed by you" in told
+        assert "you may not list nodes" in told
         job = sdk.submit(plan)
         eventually(lambda: says(job, "no node can take it now"))
 

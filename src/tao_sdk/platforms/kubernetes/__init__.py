@@ -11,7 +11,7 @@ __all__ = ["KubernetesSDK"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because whoever needs only the client needs none of it.
+    # Lazy, because the client alone does not need it.
     if name == "KubernetesSDK":
         from tao_sdk.platforms.kubernetes.sdk import KubernetesSDK
 

@@ -8,6 +8,7 @@ that another scheduler places.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from tao_sdk.platforms.kubernetes import naming
 Object = Mapping[str, Any]
 REPLICATED_JOB = "node"
 """The name of the one Job template in a JobSet."""
+_TTL = "ttlSecondsAfterFinished"
 
 
 class Kind(NamedTuple):
-    """How the API calls a kind of object."""
+    """A kind of object, as the API names it."""
 
     api_version: str
     kind: str
@@ -29,6 +31,14 @@ class Kind(NamedTuple):
     def path(self, namespace: str, name: str = "") -> str:
         below = f"namespaces/{namespace}/{self.resource}"
         return f"/apis/{self.api_version}/{below}{f'/{name}' if name else ''}"
+
+
+class Restarts(NamedTuple):
+    """How often the pods of a JobSet are restarted together."""
+
+    limit: int
+    program_failures: bool
+    """Also after a failure of the program, not only of a node."""
 
 
 JOB = Kind("batch/v1", "Job", "jobs")
@@ -45,29 +55,29 @@ POD_GROUP = Kind(
 )
 
 ROOTS = {"job": JOB, "jobset": JOBSET, "trainjob": TRAINJOB, "volcano": JOB}
-"""What `kind=` creates first."""
+"""The root for each value of `kind=`."""
 NEEDED = {
     "jobset": (JOBSET,),
     "trainjob": (TRAINJOB, TRAINING_RUNTIME),
     "volcano": (POD_GROUP,),
 }
-"""What the cluster must serve for it."""
+"""The kinds of objects that the cluster must serve for it."""
 _BY_NAME = {each.kind: each for each in (JOB, JOBSET, TRAINJOB, TRAINING_RUNTIME, POD_GROUP)}
 
 
 def root_of(native: Object) -> Kind:
-    """What a job is, by what the store keeps of it."""
+    """The kind of a job's root, from what the store knows of the job."""
     return ROOTS[native.get("kind", "job")]
 
 
 def named(native: Object, job_id: str) -> dict[str, Any]:
-    """What names a job's root: its kind, namespace and name."""
+    """A job's root with its kind, namespace and name only."""
     metadata = {"namespace": native["namespace"], "name": naming.job_name(job_id)}
     return {"kind": root_of(native).kind, "metadata": metadata}
 
 
 def path_of(thing: Object) -> str:
-    """Where the API has an object."""
+    """The path of an object in the API."""
     metadata = thing["metadata"]
     return _BY_NAME[thing["kind"]].path(metadata["namespace"], metadata["name"])
 
@@ -75,8 +85,8 @@ def path_of(thing: Object) -> str:
 def as_job(root: Object, jobs: Iterable[Object]) -> dict[str, Any]:
     """The Job that a root stands for.
 
-    Its end is the root's; everything else is told by the Job that the root's controller created.
-    Until a suspended root goes on, its Job tells nothing.
+    Its end is the root's; everything else comes from the Job that the root's controller created.
+    The Job of a suspended root does not count.
     """
     suspended = bool(root["spec"].get("suspend"))
     job = None if suspended else _job_of(root, jobs)
@@ -128,10 +138,50 @@ def _node_count(root: Object) -> int:
     return int(spec["replicatedJobs"][0]["template"]["spec"]["completions"])
 
 
-def job_set_spec(job: Object, restarts: int, *, program_failures: bool) -> dict[str, Any]:
+def job_set(job: Object, restarts: Restarts) -> dict[str, Any]:
+    """A JobSet that runs a Job."""
+    spec = _job_set_spec(job, restarts)
+    if _TTL in job["spec"]:
+        spec[_TTL] = job["spec"][_TTL]
+    return _of_kind(JOBSET, job, spec)
+
+
+def train_job(job: Object, restarts: Restarts, nodes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A TrainJob that runs a Job, and the runtime that it refers to, which describes the pods."""
+    spec = _job_set_spec(job, restarts)
+    trainer = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    spec["replicatedJobs"][0]["template"]["metadata"]["labels"] |= trainer
+    described = {"mlPolicy": {"numNodes": nodes}, "template": {"spec": spec}}
+    runtime = _of_kind(TRAINING_RUNTIME, job, described)
+    runtime["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
+    reference = {
+        "apiGroup": TRAINJOB.api_version.partition("/")[0],
+        "kind": TRAINING_RUNTIME.kind,
+        "name": job["metadata"]["name"],
+    }
+    root = _of_kind(TRAINJOB, job, {"runtimeRef": reference, "trainer": {"numNodes": nodes}})
+    if (ttl := job["spec"].get(_TTL)) is not None:
+        # Kubernetes keeps ended TrainJobs for ever: the SDK removes them, see cleanup.py.
+        root["metadata"]["annotations"][naming.TTL_ANNOTATION] = str(ttl)
+    return root, runtime
+
+
+def _of_kind(kind: Kind, job: Object, spec: dict[str, Any]) -> dict[str, Any]:
+    """An object of another kind with the metadata of a Job."""
+    metadata = copy.deepcopy(job["metadata"])
+    metadata.setdefault("annotations", {})
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _job_set_spec(job: Object, restarts: Restarts) -> dict[str, Any]:
     """The spec of a JobSet that runs one Job; all its pods restart together."""
     spec = {
-        **{key: value for key, value in job["spec"].items() if key != "ttlSecondsAfterFinished"},
+        **{key: value for key, value in job["spec"].items() if key != _TTL},
         "backoffLimit": 0,
         "completionMode": "Indexed",
     }
@@ -154,9 +204,9 @@ def job_set_spec(job: Object, restarts: int, *, program_failures: bool) -> dict[
             }
         ],
     }
-    if restarts:
-        made["failurePolicy"] = {"maxRestarts": restarts}
-        if not program_failures:
+    if restarts.limit:
+        made["failurePolicy"] = {"maxRestarts": restarts.limit}
+        if not restarts.program_failures:
             final = {"name": "program", "action": "FailJobSet"}
             rule = {**final, "onJobFailureReasons": ["PodFailurePolicy"]}
             made["failurePolicy"]["rules"] = [rule]

@@ -33,16 +33,16 @@ from tao_sdk.platforms.kubernetes.pods import (
     rank_of,
 )
 
-# The longest line that is not handed on in pieces.
+# Longer lines are returned in pieces.
 _LINE_BYTES = 256 * 1024
-# How long a log that is not followed may keep us waiting for its next bytes.
-_SILENCE_SECONDS = 60.0
+# How long to wait for the next bytes of a log that is not followed.
+_SILENCE_SECONDS = 30.0
 # How long the ranks of a job share a list of its pods.
 _LIST_SECONDS = 1.0
-# How long a change of the pods is waited for before they are listed again.
+# How long to wait for a change of the pods before another list.
 _CHANGE_SECONDS = 300
-# The same after the end of a followed log whose pod has not ended: the cluster is about to notice
-# that it has, or the log has to be followed anew.
+# The same after the end of a followed log whose pod has not ended: the cluster will notice its end
+# soon, or the log must be followed again.
 _END_SECONDS = 5
 # So many more lines than asked for usually reach back to the beginning of a second.
 _TAIL_MARGIN = 100
@@ -55,7 +55,7 @@ class PodLog(NamedTuple):
     rank: int
     created_at: str = ""
     has_ended: bool = True
-    """Nothing is written to it any more."""
+    """Whether the log is complete."""
     saved: Path | None = None
     """The file that it is read from, if the pod is gone."""
 
@@ -65,7 +65,7 @@ class Listing(NamedTuple):
 
     logs: list[PodLog]
     version: str
-    """Of the cluster's state that the list shows."""
+    """The version of the cluster's state that the list shows."""
 
 
 class JobLogs:
@@ -83,7 +83,7 @@ class JobLogs:
         self._listed_at = 0.0
 
     def list(self, seen: str = "") -> Listing:
-        """The pods that have a log, as another rank saw them a moment ago, but not as `seen`."""
+        """The pods that have a log: a list of this second, unless it has the version `seen`."""
         if self._process_id != os.getpid():  # another thread of the parent may hold the lock
             self._process_id, self._lock = os.getpid(), threading.Lock()
         with self._lock:
@@ -95,7 +95,7 @@ class JobLogs:
             return listing
 
     def changes(self, version: str, seconds: int) -> Stream:
-        """A stream that has bytes as soon as a pod of the job changes, and ends after that time."""
+        """A stream with bytes as soon as a pod of the job changes; it ends after `seconds`."""
         return self._client.stream(
             self._pods_path,
             watch="true",
@@ -107,7 +107,7 @@ class JobLogs:
     def open(
         self, log: PodLog, *, since: str = "", last: int | None = None, follow: bool = False
     ) -> Stream | None:
-        """The bytes of a pod's log, each line with its time; None if the pod has no log (now)."""
+        """The bytes of a pod's log, each line with its time; None if there is no log now."""
         return open_log(
             self._client, f"{self._pods_path}/{log.pod}/log", since=since, last=last, follow=follow
         )
@@ -274,7 +274,7 @@ class RankLogReader(Iterator[LogChunk]):
     # ------------------------------------------------------------------ the tail
 
     def _position_of_tail(self, listing: Listing, count: int) -> Position:
-        """Where the last so many lines of all the rank's pods begin."""
+        """Where the last `count` lines of all the rank's pods begin."""
         logs = [log for log in listing.logs if log.rank == self._rank]
         position = Position()
         for log in reversed(logs):
@@ -285,7 +285,7 @@ class RankLogReader(Iterator[LogChunk]):
         return position
 
     def _place_of_tail(self, log: PodLog, count: int) -> tuple[Place, int]:
-        """Where the last so many lines of a log begin, and how many there are."""
+        """Where the last `count` lines of a log begin, and how many there are."""
         asked = count + _TAIL_MARGIN
         while True:
             place, first, number = START, "", 0
@@ -375,6 +375,6 @@ def _all_lines(lines: TimedLines, pieces: Iterable[bytes], *, flush: bool) -> It
 
 
 def _rank_in(pod: str, job: str) -> int:
-    """The rank in the name of a pod that is gone: <job>[-…]-<rank>-<word>."""
+    """The rank in the name of a pod: <job>[-…]-<rank>-<word>."""
     *_, rank, _ = ("0", *pod.removeprefix(f"{job}-").split("-"))
     return int(rank) if rank.isdigit() else 0

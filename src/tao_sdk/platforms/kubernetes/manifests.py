@@ -1,16 +1,15 @@
-"""From a request to the objects that the cluster is asked for: pure.
+"""From a request to the objects that are created in the cluster. Pure.
 
-What `build` returns is sent word for word. A job that needs nothing but its Job is one object.
-Anything else (a Secret with its environment, a Service, a long command) belongs to the Job and
-goes with it, so the Job comes first: suspended, and marked as not yet submitted. The last step of
-a submission takes both away, in one change. A JobSet or a TrainJob takes the Job's place as the
+What `build` returns is sent unchanged. A simple job is one object, its Job. Other objects (a Secret
+with its environment, a Service, a long command) are owned by the Job and deleted with it, so the
+Job is created first: suspended, and marked as not yet submitted. The last step of a submission
+removes mark and suspension in one change. A JobSet or a TrainJob takes the place of the Job as the
 root, and always goes through these steps.
 """
 
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import math
 from collections.abc import Mapping
@@ -27,18 +26,18 @@ from tao_sdk.secrets import PLACEHOLDER, Secret
 DEFAULT_PORT = "29500"
 NGC_REGISTRY = "nvcr.io"
 _FENCE_TTL_SECONDS = 600
-# Nodes that are kept for GPU work have this taint; some clusters add the toleration themselves.
+# The taint of nodes that are reserved for GPU work. Some clusters add the toleration themselves.
 GPU_TOLERATION = {"key": naming.GPU, "operator": "Exists", "effect": "NoSchedule"}
-# The resource (its plural name) and the object, in the order of their creation.
+# Resources (plural names) and objects, in the order of their creation.
 Companions = tuple[tuple[str, dict[str, Any]], ...]
-# GPUs of a node whose default runtime is NVIDIA's would be visible to every container.
+# If the default runtime of a node is NVIDIA's, every container sees its GPUs.
 _NVIDIA = "nvidia.com/"
 _NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """What the objects need beside the request."""
+    """What the objects depend on beside the request."""
 
     job_id: str
     token: str
@@ -46,10 +45,10 @@ class ResolvedJob:
     gpu_count: int
     credentials: Mapping[str, str]
     runner: Mapping[str, str]
-    """Settings of the runner, where the command carries one."""
+    """Settings of the runner, if the command contains one."""
     stop_seconds: float
     login: tuple[str, Secret] | None = None
-    """User and password of NVIDIA's registry, for an image there without a Secret of its own."""
+    """User and password of NVIDIA's registry, for an image there without a pull Secret."""
 
     @property
     def name(self) -> str:
@@ -58,28 +57,28 @@ class ResolvedJob:
 
 @dataclass(frozen=True)
 class Objects:
-    """Everything that a submission makes. Holds secrets: never printed, never stored."""
+    """All objects of a submission. They hold secrets: never print or store them."""
 
     job: dict[str, Any]
     companions: Companions = ()
-    """What the root owns, created after it."""
+    """Owned by the root and created after it."""
     release: dict[str, Any] | None = field(default=None)
-    """The change that lets the root start; None when it starts as it is."""
+    """The change that lets the root start; None if it starts at once."""
     wrapper: dict[str, Any] | None = None
     """The JobSet or TrainJob whose controller creates the Job."""
     before: Companions = ()
-    """What the root refers to and must find; it owns them later."""
+    """Created before the root, which refers to them, and owned by it later."""
 
     @property
     def root(self) -> dict[str, Any]:
-        """What is created first and owns everything else."""
+        """The object that owns all others."""
         return self.wrapper or self.job
 
     def __repr__(self) -> str:
         return f"Objects({self.job['metadata']['name']})"
 
     def shown(self) -> dict[str, str]:
-        """For people: values of Secrets left out."""
+        """The objects as text, without the values of Secrets."""
         texts = {f"{name} {one['metadata']['name']}": _pretty(one) for name, one in self.before}
         texts[self.root["kind"].lower()] = _pretty(self.root)
         for resource, one in self.companions:
@@ -96,7 +95,7 @@ class Objects:
 
 
 def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
-    """The root and what belongs to it."""
+    """The objects of a job."""
     options: KubernetesOptions = request.options
     companions = _companions(request, resolved)
     job = _job(request, resolved, companions)
@@ -104,12 +103,13 @@ def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
         job = overlay.merge(job, options.overlay)
     root, before = job, Companions()
     if options.kind == "jobset":
-        root = _job_set(job, options)
+        root = kinds.job_set(job, _restarts(options))
     elif options.kind == "trainjob":
-        root, before = _train_job(job, options, request.num_nodes)
+        root, runtime = kinds.train_job(job, _restarts(options), request.num_nodes)
+        before = ((kinds.TRAINING_RUNTIME.resource, runtime),)
     elif options.kind == "volcano":
         companions = (("podgroups", _pod_group(request, resolved)), *companions)
-    # Kueue starts what has its label. Volcano has queues of its own.
+    # Kueue starts objects with its label. Volcano has queues of its own.
     queue = "" if options.kind == "volcano" else options.queue
     labels = root["metadata"]["labels"]
     if root is job and not companions:
@@ -129,37 +129,8 @@ def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
     return Objects(job, companions, release, None if root is job else root, before)
 
 
-def _job_set(job: Mapping[str, Any], options: KubernetesOptions) -> dict[str, Any]:
-    spec = kinds.job_set_spec(job, retries_of(options), program_failures=bool(options.retries))
-    if "ttlSecondsAfterFinished" in job["spec"]:
-        spec["ttlSecondsAfterFinished"] = job["spec"]["ttlSecondsAfterFinished"]
-    return _of_kind(kinds.JOBSET, job, spec)
-
-
-def _train_job(
-    job: Mapping[str, Any], options: KubernetesOptions, nodes: int
-) -> tuple[dict[str, Any], Companions]:
-    """A TrainJob and the runtime it refers to, which describes the pods."""
-    template = kinds.job_set_spec(job, retries_of(options), program_failures=bool(options.retries))
-    trainer = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    template["replicatedJobs"][0]["template"]["metadata"]["labels"] |= trainer
-    described = {"mlPolicy": {"numNodes": nodes}, "template": {"spec": template}}
-    runtime = _of_kind(kinds.TRAINING_RUNTIME, job, described)
-    runtime["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
-    reference = {
-        "apiGroup": kinds.TRAINJOB.api_version.partition("/")[0],
-        "kind": kinds.TRAINING_RUNTIME.kind,
-        "name": job["metadata"]["name"],
-    }
-    root = _of_kind(kinds.TRAINJOB, job, {"runtimeRef": reference, "trainer": {"numNodes": nodes}})
-    if (ttl := job["spec"].get("ttlSecondsAfterFinished")) is not None:
-        # Kubernetes keeps ended TrainJobs for ever: the SDK removes them, see cleanup.
-        root["metadata"]["annotations"][naming.TTL_ANNOTATION] = str(ttl)
-    return root, ((kinds.TRAINING_RUNTIME.resource, runtime),)
-
-
 def _pod_group(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
-    """All pods start or none: Volcano's unit of scheduling."""
+    """Volcano's unit of scheduling: all pods start or none."""
     spec = {
         "minMember": request.num_nodes,
         "queue": request.options.queue,
@@ -173,22 +144,10 @@ def _pod_group(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
     }
 
 
-def _of_kind(kind: kinds.Kind, job: Mapping[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """An object of another kind with the metadata of a Job."""
-    metadata = copy.deepcopy(job["metadata"])
-    metadata.setdefault("annotations", {})
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
 def fence(name: str, namespace: str) -> dict[str, Any]:
-    """A Job that takes a name and runs nothing.
+    """A Job that occupies a name and runs nothing.
 
-    It has all of its zero completions at once, and the cluster removes it later.
+    It completes at once, because it has zero completions; the cluster removes it later.
     """
     never = {"name": naming.CONTAINER, "image": "tao-sdk/never-runs", "command": ["false"]}
     return {
@@ -221,13 +180,13 @@ def owner_of(root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
-    """What the container finds set, and nobody else may read."""
+    """The variables of the container that are secret."""
     own = {name: value.reveal() for name, value in request.env.items()}
     return {**resolved.credentials, **own}
 
 
 def plain_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
-    """What the container finds set, and everybody may read; yours wins where it may."""
+    """The other variables of the container. `env_vars` win, except over those of the SDK."""
     env = dict(resolved.runner)
     if resolved.gpu_count == 0 and not _asks_for_parts(request):
         env.update(_NO_GPUS)
@@ -250,22 +209,22 @@ def plain_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, s
 
 
 def _job_name(request: JobRequest, resolved: ResolvedJob) -> str:
-    """The name of the Job, which a JobSet derives from its own."""
+    """The name of the Job; a JobSet derives it from its own."""
     if kinds.ROOTS[request.options.kind] is kinds.JOB:
         return resolved.name
     return kinds.child_of(resolved.name)
 
 
 def _asks_for_parts(request: JobRequest) -> bool:
-    """Is a part of a GPU (MIG, shared) asked for by its own name?
+    """Whether the job requests a part of a GPU (MIG, shared) under its own resource name.
 
-    A variable of the pod would win over what the device plugin says which part it is.
+    Then the device plugin sets NVIDIA_VISIBLE_DEVICES, and a variable of the pod would override it.
     """
     return any(name.startswith(_NVIDIA) for name in request.options.resources)
 
 
 def wants_login(request: JobRequest) -> bool:
-    """Is the image on NVIDIA's registry, and no Secret for it named?"""
+    """Whether the image is on NVIDIA's registry, and the request names no pull Secret."""
     at_nvidia = request.image.partition("/")[0] == NGC_REGISTRY
     return at_nvidia and not request.options.image_pull_secret
 
@@ -288,7 +247,7 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
             "parallelism": request.num_nodes,
         }
     if is_root and retries_of(options):
-        # A limit for the whole Job would count the failures of all its pods together.
+        # `backoffLimit` would count the failures of all pods together.
         del spec["backoffLimit"]
         spec |= {"backoffLimitPerIndex": retries_of(options), "maxFailedIndexes": 0}
     if options.node_retries or (is_root and options.retries):
@@ -312,12 +271,16 @@ def _job(request: JobRequest, resolved: ResolvedJob, companions: Companions) -> 
 
 
 def retries_of(options: KubernetesOptions) -> int:
-    """How often each pod may be tried again, for whatever cause."""
+    """How often each pod may be tried again, for any cause."""
     return options.retries or options.node_retries
 
 
+def _restarts(options: KubernetesOptions) -> kinds.Restarts:
+    return kinds.Restarts(retries_of(options), program_failures=bool(options.retries))
+
+
 def _failure_rules(options: KubernetesOptions) -> list[dict[str, Any]]:
-    # Kubernetes marks the pods that a failed node, an eviction or a preemption ended.
+    # Kubernetes marks pods that were ended by a failed node, an eviction or a preemption.
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
     if options.retries:
         return [{"action": "Ignore", "onPodConditions": disrupted}]
@@ -371,9 +334,9 @@ def _pod_spec(
         "restartPolicy": "Never",
         "containers": [container],
         "volumes": [*shm_volumes, *user_volumes, *command_volumes],
-        # Whoever deletes the Job, with kubectl as well, gives it this time to save and deliver.
+        # Any deletion, also by kubectl, gives the job this time to save and deliver.
         "terminationGracePeriodSeconds": math.ceil(resolved.stop_seconds),
-        # Variables for every Service of the namespace are of no use, and may be thousands.
+        # Variables for each Service of the namespace are useless, and may be thousands.
         "enableServiceLinks": False,
         "automountServiceAccountToken": options.service_account_token,
     }
@@ -389,7 +352,7 @@ def _pod_spec(
         "priorityClassName": options.priority_class,
         "schedulerName": "volcano" if options.kind == "volcano" else None,
         "hostNetwork": options.host_network,
-        # With the node's network, the cluster's names would not be known otherwise.
+        # Otherwise a pod on the node's network cannot resolve names of the cluster.
         "dnsPolicy": "ClusterFirstWithHostNet" if options.host_network else None,
         "hostIPC": options.host_ipc,
     }
@@ -401,7 +364,7 @@ def _security_context(options: KubernetesOptions) -> dict[str, Any]:
         "runAsUser": options.run_as_user,
         "runAsGroup": options.run_as_group,
         "fsGroup": options.fs_group,
-        # Otherwise every start changes the owner of each file of a volume.
+        # Otherwise every start changes the owner of every file of a volume.
         "fsGroupChangePolicy": None if options.fs_group is None else "OnRootMismatch",
         "runAsNonRoot": options.restricted or None,
         "seccompProfile": {"type": "RuntimeDefault"} if options.restricted else None,
@@ -433,9 +396,7 @@ def _from_annotation(name: str, annotation: str) -> dict[str, Any]:
 
 
 def _resources(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
-    """Memory and disk are promised and limited; processors are promised only, since a limit on
-    them slows a job down that could have used idle ones.
-    """
+    """Requests and limits. CPUs have no limit: it would keep a job from using idle ones."""
     asked: dict[str, str] = dict(request.options.resources)
     limits = {name: value for name, value in asked.items() if name != "cpu"}
     if resolved.gpu_count:
@@ -446,9 +407,10 @@ def _resources(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
 
 
 def _shared_memory(request: JobRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Memory to share: 64 MiB, the default of containers, end in bus errors of data loaders.
+    """The volume at /dev/shm and its mount.
 
-    Without a size it is bounded by the pod's memory limit, or else by the node's memory.
+    64 MiB, the default of containers, cause bus errors of data loaders. Without a size, the limit
+    is the pod's memory limit or else the node's memory.
     """
     asked = request.options.shm_size
     taken = any(mount.target == "/dev/shm" for mount in request.options.mounts)  # noqa: S108 - in the container
@@ -488,7 +450,7 @@ def _needs_service(request: JobRequest) -> bool:
 
 
 def _service(request: JobRequest, resolved: ResolvedJob) -> dict[str, Any]:
-    """Names for the pods, before they are ready: that is when they look for each other."""
+    """Names for the pods. They must resolve before the pods are ready, to find each other."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

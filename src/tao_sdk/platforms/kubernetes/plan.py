@@ -1,4 +1,4 @@
-"""What a plan says, and what it refuses before anything exists."""
+"""Checks of a request against the cluster, and the text of its plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LARGEST_SECRET = 1_000_000
 
 
 def refuse_impossible(request: JobRequest) -> None:
-    """Raise for what no cluster could run."""
+    """Raise for a request that no cluster could run."""
     check_image(request.image, "Kubernetes")
     size = sum(len(name) + len(value.reveal().encode()) for name, value in request.env.items())
     if size > _LARGEST_SECRET:
@@ -50,15 +50,14 @@ def refuse_impossible(request: JobRequest) -> None:
         raise ValidationError("run_as_user: restricted= does not allow root (0)")
     if request.options.gang and not (request.options.queue or request.options.kind == "volcano"):
         raise ValidationError(
-            "gang: all pods or none is what Kueue does: name the queue as well (queue=), or use "
-            "kind='volcano'"
+            "gang: Kueue starts all pods or none; name its queue (queue=), or use kind='volcano'"
         )
 
 
 def namespace_of(request: JobRequest, of_context: str) -> str:
-    """Where the job goes: keyword, TAO_K8S_NAMESPACE, the context's own, default."""
-    told: str | None = request.options.namespace
-    return told or default_namespace(of_context)
+    """The namespace of the job: the keyword, TAO_K8S_NAMESPACE, that of the context, default."""
+    chosen: str | None = request.options.namespace
+    return chosen or default_namespace(of_context)
 
 
 def default_namespace(of_context: str) -> str:
@@ -69,13 +68,13 @@ def default_namespace(of_context: str) -> str:
 
 
 def named_secrets(options: KubernetesOptions) -> list[str]:
-    """Existing Secrets whose values the job's environment has."""
+    """Existing Secrets whose values are in the job's environment."""
     sources = (source.partition("://") for source in options.env_from)
     return [name for kind, _, name in sources if kind == "secret"]
 
 
 def login(request: JobRequest) -> tuple[str, Secret] | None:
-    """User and password for an image on NVIDIA's registry that has no Secret of its own."""
+    """User and password for an image on NVIDIA's registry without a pull Secret."""
     key = settings.lookup("NGC_KEY")
     if not key or not manifests.wants_login(request):
         return None
@@ -83,14 +82,14 @@ def login(request: JobRequest) -> tuple[str, Secret] | None:
 
 
 class ClusterChecks:
-    """Looks at the cluster for what would keep a job from running."""
+    """Checks that a cluster can run a job."""
 
     def __init__(self, api: KubernetesClient, cluster: Cluster) -> None:
         self._api = api
         self._cluster = cluster
 
     def check(self, request: JobRequest, namespace: str) -> list[str]:
-        """Raises where a job cannot run; returns what is to be said about it."""
+        """Warnings about a job. Raises if the cluster cannot run it."""
         options: KubernetesOptions = request.options
         if request.num_nodes > 1:
             self._cluster.require_version(1, 28, "num_nodes: a job on several nodes")
@@ -107,8 +106,8 @@ class ClusterChecks:
         if kueue and not self._cluster.kueue_version():
             what = "gang" if options.gang else "queue"
             raise UnsupportedError(
-                f"{what}: this cluster has no Kueue (no API kueue.x-k8s.io), so nobody would let "
-                "the job start; install it (https://kueue.sigs.k8s.io), or leave the queue out"
+                f"{what}: this cluster has no Kueue (no API kueue.x-k8s.io), so the job would "
+                "never start; install it (https://kueue.sigs.k8s.io), or leave the queue out"
             )
         warnings = self._check_objects(options, namespace)
         for number, mount in enumerate(options.mounts):
@@ -116,7 +115,7 @@ class ClusterChecks:
         return warnings
 
     def gpus(self, request: JobRequest) -> tuple[int, list[str]]:
-        """GPUs per pod, and what is to be said; raises `CapacityError` where there are too few."""
+        """GPUs per pod, and warnings. Raises `CapacityError` if there are too few."""
         if request.gpu_count == 0:
             return 0, []
         wanted = gpu_request(request.gpu_count, request.num_nodes, request.options)
@@ -124,11 +123,11 @@ class ClusterChecks:
         if nodes is None:
             if request.gpu_count == -1:
                 raise ValidationError(
-                    "gpu_count: -1 means all GPUs of a node, and you may not list nodes here; say "
-                    "how many"
+                    "gpu_count: -1 means all GPUs of a node, and you may not list nodes; give a "
+                    "number"
                 )
-            told = "nodes cannot be listed by you, so it is not known whether there are such GPUs"
-            return request.gpu_count, [told]
+            unknown = "you may not list nodes, so it is unknown whether they have such GPUs"
+            return request.gpu_count, [unknown]
         if request.gpu_count == -1:
             wanted = wanted._replace(gpus=max(1, capacity.largest(nodes, wanted)))
         refusal = capacity.why_never(wanted, nodes)
@@ -149,7 +148,7 @@ class ClusterChecks:
             where = "image_pull_secret"
             found = self._find(where, "secrets", name, namespace, warnings, f": {hint}")
             if found and not str(found.get("type", "")).startswith("kubernetes.io/dockerc"):
-                warnings.append(f"{where}: Secret {name} is not one for a registry")
+                warnings.append(f"{where}: Secret {name} is not for a registry")
         for number, source in enumerate(options.env_from):
             kind, _, name = source.partition("://")
             self._find(f"env_from[{number}]", f"{kind}s", name, namespace, warnings)
@@ -162,7 +161,7 @@ class ClusterChecks:
         place = volumes.place_of(mount)
         if place.kind == "hostpath":
             warnings.append(
-                f"{where}: {place.path} is a folder of whichever node runs the pod, not of this "
+                f"{where}: {place.path} is a folder of the node that runs the pod, not of this "
                 "machine"
             )
         elif place.kind == "configmap":
@@ -185,7 +184,7 @@ class ClusterChecks:
         warnings: list[str],
         hint: str = "; create it, or correct its name",
     ) -> dict[str, Any] | None:
-        """An object that a job needs; refused if it is not there, noted if nobody lets us look."""
+        """An object that a job needs. Raises if it is missing; warns if we may not look."""
         try:
             return self._api.get(naming.core_path(namespace, resource, name))
         except ApiError as error:
@@ -195,13 +194,13 @@ class ClusterChecks:
                     f"{namespace}{hint}"
                 ) from error
             if error.forbidden:
-                warnings.append(f"{where}: you may not look whether {name} is there")
+                warnings.append(f"{where}: you may not check whether {name} exists")
                 return None
             raise BackendUnreachableError(error.message) from error
 
 
 def gpu_request(gpus: int, pods: int, options: KubernetesOptions) -> capacity.GpuRequest:
-    """What is asked for, with what an overlay changes about where pods may be put."""
+    """The GPUs of a job, and where its pods may be placed, overlay included."""
     placed: dict[str, Any] = {
         "nodeSelector": options.node_selector,
         "tolerations": (*options.tolerations, manifests.GPU_TOLERATION),
@@ -219,14 +218,14 @@ def gpu_request(gpus: int, pods: int, options: KubernetesOptions) -> capacity.Gp
 
 
 def check_claim(where: str, claim: Mapping[str, Any], nodes: int, *, writes: bool) -> None:
-    """Refuse a claim that the pods could not mount as they want to."""
+    """Raise if the pods cannot mount a claim as requested."""
     name = claim["metadata"]["name"]
     modes = (claim.get("spec") or {}).get("accessModes") or []
     if (claim.get("status") or {}).get("phase") == "Lost":
         raise ValidationError(f"{where}: claim {name} has lost its volume (phase Lost)")
     if writes and not any(mode.startswith("ReadWrite") for mode in modes):
         raise ValidationError(
-            f"{where}: claim {name} can only be read ({', '.join(modes)}); mount it with :ro"
+            f"{where}: claim {name} is read-only ({', '.join(modes)}); mount it with :ro"
         )
     shared = "ReadWriteMany" in modes or (not writes and "ReadOnlyMany" in modes)
     if nodes > 1 and not shared:
@@ -237,7 +236,7 @@ def check_claim(where: str, claim: Mapping[str, Any], nodes: int, *, writes: boo
 
 
 def results_address(place: volumes.Place | None, namespace: str, job_id: str) -> str:
-    """Where the results of a job will be; "" when they stay in its pods."""
+    """The address of the job's results; "" if they stay in its pods."""
     if place is None:
         return ""
     below = place.below(job_id)
@@ -249,7 +248,7 @@ def results_address(place: volumes.Place | None, namespace: str, job_id: str) ->
 def artefacts(
     objects: manifests.Objects, api: KubernetesClient, namespace: str, text: str
 ) -> tuple[Artefact, ...]:
-    """What a person is shown: where, and every object word for word, less the secrets."""
+    """Cluster, namespace and every object as it is sent, without secrets."""
     where = f"cluster {api.access.server} (context {api.access.context})\nnamespace {namespace}"
     shown = [Artefact("where", where)]
     shown += [Artefact(name, told) for name, told in objects.shown().items()]

@@ -1,7 +1,7 @@
-"""The records that jobs left beside their results, where only a pod can read them.
+"""The records that jobs left beside their results on volumes.
 
-Reading takes a Job of its own, some seconds. Many jobs may vanish together (their time to live is
-over), so those on one volume are read by one, and what was read is good for a while.
+Reading takes a Job, some seconds. Many jobs may vanish together (their time to live is over), so
+one Job reads the records of all on the same volume, and they are cached for a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tao_sdk.platforms.kubernetes.volume_probe import RECORDS, VolumeProbe
 from tao_sdk.platforms.kubernetes.volumes import parse_place
 from tao_sdk.result_record import ResultRecord
 
-_GOOD_SECONDS = 15.0
+_CACHE_SECONDS = 15.0
 
 
 class Records:
@@ -23,20 +23,20 @@ class Records:
     def __init__(self, probe: VolumeProbe, nodes_of: Callable[[JobRef], Sequence[str]]) -> None:
         self._probe = probe
         self._nodes_of = nodes_of
-        """Where nodes have the volume, which of them a job was on."""
+        """If the volume is a folder of nodes: those that a job ran on."""
         self._vanished: dict[str, JobRef] = {}
         self._read: dict[str, tuple[float, list[ResultRecord]]] = {}
 
     def will_be_asked(self, vanished: Iterable[JobRef]) -> None:
-        """About these, which the cluster does not know (any more)."""
+        """Expect questions about these jobs, which the cluster does not know (any more)."""
         now = time.monotonic()
         self._read = {
-            job_id: read for job_id, read in self._read.items() if now - read[0] < _GOOD_SECONDS
+            job_id: read for job_id, read in self._read.items() if now - read[0] < _CACHE_SECONDS
         }
         self._vanished = {job.job_id: job for job in vanished if job.native["results"]}
 
     def of(self, job: JobRef) -> list[ResultRecord]:
-        """By rank."""
+        """The records of a job, by rank."""
         if job.job_id not in self._vanished:
             return self._ask([job])[job.job_id]
         if job.job_id not in self._read:

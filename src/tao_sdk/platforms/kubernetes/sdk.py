@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tao_sdk.platforms.kubernetes.options import KubernetesOptions
 from tao_sdk.platforms.sdk import PlatformSDK
 
-# Loaded by the first call that needs them: they bring http.client and ssl.
+# Loaded by the first call that needs them: they import urllib3 and ssl.
 if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
     from tao_sdk.platforms.kubernetes.backend import KubernetesBackend
@@ -41,7 +41,7 @@ class KubernetesSDK(PlatformSDK):
         self._context = context
 
     def get_available_instances(self) -> dict[str, int]:
-        """How many GPUs the cluster's nodes offer in all."""
+        """The number of all GPUs that the cluster's nodes offer."""
         return {"total_nvidia_gpus": self.backend.total_gpus()}
 
     def _make_backend(self) -> KubernetesBackend:

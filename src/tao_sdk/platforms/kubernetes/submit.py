@@ -1,18 +1,18 @@
 """Create a Job, JobSet or TrainJob with all that belongs to it, and settle a half-made one.
 
-The steps, and what a client that is killed after each of them leaves behind::
+The steps, and what a client leaves that is killed after each of them::
 
     0  create the TrainingRuntime    for a TrainJob: a runtime, marked as not yet submitted
-    1  create the root               nothing; or a root, see 2. A Job without companions is done.
+    1  create the root               a root as in 2; a Job without companions is submitted
     2  create its companions         a suspended root, marked as not yet submitted, that owns them
     3  remove mark and suspension    a submitted job
 
-`settle` deletes a root in the state of 2 on the condition that it has not changed: of step 3 and
-the deletion, one fails. Companions of a root that is gone are removed by the cluster.
+`settle` deletes a root in the state of 2 on the condition that it has not changed: either step 3 or
+the deletion fails. The cluster removes companions of a deleted root.
 
-A request for a root may still be on its way when `settle` finds none. Then `settle` takes the name
-of a Job for a fence: a Job that runs nothing and is removed after some minutes. Step 1 creates a
-Job of that name; for a JobSet or a TrainJob the first companion is one.
+If `settle` finds no root, a request for one may still be on its way. Then `settle` occupies the
+name of the Job by a fence: a Job that runs nothing and is removed after some minutes. Step 1
+creates a Job of that name; for a JobSet or a TrainJob the first companion is a fence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tao_sdk.platforms.kubernetes import kinds, manifests, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.status import is_half_made
 
-# Statuses that mean that the server has done nothing.
+# With these statuses the server has done nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422})
 _QUOTA_PAUSES = (0.1, 0.4, 1.6)
 _SETTLE_SECONDS = 30.0
@@ -42,7 +42,7 @@ class Submitter:
         self._api = api
 
     def make(self, objects: manifests.Objects) -> dict[str, Any]:
-        """Submit; the root as the cluster has it then."""
+        """Submit a job; returns its root as the cluster has it."""
         for resource, body in objects.before:
             self.create_before(resource, body)
         try:
@@ -62,7 +62,7 @@ class Submitter:
             self._take_back_after(refusal, made)
             raise
 
-    # Each step is a method of its own, so that tests can die between any two of them.
+    # Each step is a method, so that tests can kill the client between any two of them.
 
     def create_before(self, resource: str, body: Mapping[str, Any]) -> None:
         self._create(f"the {body['kind']}", _collection(resource, body), body)
@@ -96,9 +96,9 @@ class Submitter:
             raise
 
     def release(self, root: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-        """Let a root start whose companions are all there."""
+        """Let a root start whose companions exist."""
         metadata = root["metadata"]
-        # The uid makes it a change of this object, not of a later one of the same name.
+        # The uid keeps the change from a later object of the same name.
         body = {**change, "metadata": {**change["metadata"], "uid": metadata["uid"]}}
         with _refusals(f"that the {root['kind']} may start", metadata["namespace"]):
             return self._api.patch(kinds.path_of(root), body)
@@ -110,7 +110,7 @@ class Submitter:
         self._delete(kinds.path_of(root), options)
 
     def take_back(self, root: Mapping[str, Any], *, version: bool) -> bool:
-        """Delete a root with all it owns; False if it has changed since it was seen."""
+        """Delete a root with all it owns; False if it has changed since it was read."""
         metadata = root["metadata"]
         conditions = {"uid": metadata["uid"]}
         if version:
@@ -131,7 +131,7 @@ class Submitter:
         return True
 
     def _adopt(self, root: Mapping[str, Any], resource: str, body: Mapping[str, Any]) -> None:
-        """Have what was created before the root deleted with it."""
+        """Make the root the owner of an object that was created before it."""
         change = {
             "metadata": {
                 "ownerReferences": [manifests.owner_of(root)],
@@ -151,7 +151,7 @@ class Submitter:
                 with _refusals(what, body["metadata"]["namespace"]):
                     return self._api.create(path, body, fieldValidation="Strict")
             except ApiError as error:
-                # Concurrent requests counted against one quota; nothing was created.
+                # Concurrent requests count against one quota; nothing was created.
                 if error.reason != "Conflict":
                     raise
                 if pause is None:
@@ -162,7 +162,7 @@ class Submitter:
         raise AssertionError("the last attempt either succeeds or raises")
 
     def _take_back_after(self, refusal: SubmissionRejectedError, job: Mapping[str, Any]) -> None:
-        """Remove what a refusal left half made, or say that it is there."""
+        """Delete a root after a refusal of its companions, or report that it stays."""
         try:
             self.take_back(job, version=False)
         except ApiError as error:
@@ -185,7 +185,7 @@ class Submitter:
             raise
 
     def settle(self, root: Mapping[str, Any], token: str) -> dict[str, Any] | None:
-        """The root, if its submission is complete. None: it never will be, or it is gone."""
+        """The root, if its submission is complete; None if it never will be, or it is gone."""
         kind, metadata = root["kind"], root["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
         fenced = False
@@ -193,7 +193,7 @@ class Submitter:
         while time.monotonic() < deadline:
             found = self.find(root)
             if found is None:
-                # A JobSet or TrainJob without one of these was never let go, or is gone.
+                # Without a fence, a JobSet or TrainJob was never released, or is gone.
                 if fenced and kind != kinds.JOB.kind:
                     return None
                 if self._fence(namespace, name):
@@ -213,12 +213,12 @@ class Submitter:
                 return None
             time.sleep(_SETTLE_PAUSE_SECONDS)
         raise BackendUnreachableError(
-            f"the cluster does not say what became of {kind} {name} in namespace {namespace}: it "
-            "is being deleted, or changes all the time"
+            f"it is unknown what became of {kind} {name} in namespace {namespace}: it is being "
+            "deleted, or changes all the time"
         )
 
     def _remove_runtime(self, root: Mapping[str, Any]) -> None:
-        """Delete the runtime of a TrainJob that will never be: nothing may own it yet."""
+        """Delete the runtime of a TrainJob that will never exist: it may have no owner yet."""
         if root["kind"] == kinds.TRAINJOB.kind:
             path = kinds.TRAINING_RUNTIME.path(
                 root["metadata"]["namespace"], root["metadata"]["name"]
@@ -226,14 +226,14 @@ class Submitter:
             self._delete(path, {})
 
     def _fence(self, namespace: str, name: str) -> bool:
-        """Take the name of a Job that does not exist; False if another process was faster."""
+        """Occupy the name of a Job; False if the name is taken."""
         try:
             self._api.create(kinds.JOB.path(namespace), manifests.fence(name, namespace))
         except ApiError as error:
             if error.conflict:
                 return False
             if error.missing:
-                return True  # nothing can be created without the namespace
+                return True  # there is no namespace, so no request can create anything
             raise
         return True
 
@@ -258,7 +258,7 @@ def is_fence(job: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _refusals(what: str, namespace: str) -> Iterator[None]:
-    """Raise for an answer that means that nothing was done."""
+    """Turn answers after which nothing was done into `SubmissionRejectedError`."""
     try:
         yield
     except ApiError as error:

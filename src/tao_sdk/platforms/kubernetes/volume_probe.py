@@ -42,7 +42,7 @@ _POD_FIELDS = (
 # The key under which a template keeps the security context of the container.
 _CONTAINER_CONTEXT = "containerSecurityContext"
 
-# $W: the folders, one for each job.
+# $W: the folders, one per job.
 RECORDS = (
     'for j in $W; do for f in "$P/$j"/tao_result.json "$P/$j"/tao_result.*.json; do '
     '[ ! -f "$f" ] || head -c 65536 "$f"; done; done'

@@ -1,7 +1,7 @@
 """Jobs and pods of a namespace, kept up to date by the API server.
 
-One list, then a watch from its version on: the server reports every change, and by bookmarks how
-far the version has moved meanwhile. A server forgets old versions; then it is listed again.
+A list, then a watch from its version on: the server reports every change, and by bookmarks the
+version reached. A server forgets old versions; then the watch begins with another list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOSING_SECONDS = 5.0
 # Longer than any caller pauses between two polls.
 _UNUSED_SECONDS = 900.0
 
-# Pods with something to tell: neither running nor succeeded.
+# Pods that tell more than their Job: they neither run nor have succeeded.
 TELLING = "status.phase!=Running,status.phase!=Succeeded"
 # A second poll within this time starts the watches.
 _SOON_SECONDS = 120.0
@@ -53,10 +53,10 @@ Objects = dict[str, Object]
 
 
 class NamespaceCache:
-    """Our Jobs of one namespace, and their pods that have something to tell.
+    """Our Jobs of one namespace, and their pods that tell more than they do.
 
     The watches are independent, so a Job and its pods may be of different moments: a caller that
-    needs both must check that they fit, and ask the server if they do not.
+    needs both must check that they match, and ask the server if they do not.
     """
 
     def __init__(self, api: KubernetesClient, namespace: str) -> None:
@@ -81,11 +81,11 @@ class NamespaceCache:
         self._is_polled_often = before is not None and now - before <= _SOON_SECONDS
 
     def jobs(self) -> list[Object] | None:
-        """All Jobs of ours; None if the server is to be asked."""
+        """All our Jobs; None if a list is needed."""
         return self._items_of(self._jobs)
 
     def pods(self) -> list[Object] | None:
-        """Their pods that have something to tell; None if the server is to be asked."""
+        """Their pods that tell more than they do; None if a list is needed."""
         return self._items_of(self._pods)
 
     def join(self) -> None:
@@ -101,7 +101,7 @@ class NamespaceCache:
             self.close()
 
     def wait(self, changes: int, seconds: float) -> int:
-        """Wait until Jobs have changed more often than that; how often they have."""
+        """Wait until Jobs have changed more often than `changes`; returns how often they have."""
         self._jobs.wait(changes, seconds)
         return self._jobs.changes
 
@@ -207,11 +207,11 @@ class Watch:
 
     @property
     def changes(self) -> int:
-        """How often something has changed, the first list included."""
+        """The number of changes, the first list included."""
         return self._running().changes
 
     def wait(self, changes: int, seconds: float) -> bool:
-        """Wait until something has changed more often than that; False if nothing did."""
+        """Wait until there are more changes than `changes`; False if there were none in time."""
         return self._running().wait(changes, seconds)
 
     def close(self) -> None:
@@ -237,11 +237,11 @@ class Watch:
 
 
 class _VersionForgottenError(Exception):
-    """The server no longer has the version that we know."""
+    """The server no longer has the version that we want to go on from."""
 
 
 class _WatchLoop:
-    """The thread of a watch from its beginning to its end, and what it knows."""
+    """The thread of a watch, and the objects that it knows."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class _WatchLoop:
                 version, failures = "", failures + 1
                 self._note(error)
             except Exception as error:
-                self._note(error)  # or callers would wait for ever
+                self._note(error)  # otherwise callers would wait for ever
                 raise
             if failures:
                 pause = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(failures - 1, 10))
@@ -323,7 +323,7 @@ class _WatchLoop:
         found = self._api.list_all(self._path, **self._query)
         objects = {item["metadata"]["uid"]: self._trim(item) for item in found.items}
         with self._changed:
-            # Shown once the watch stands: until then changes would go unnoticed.
+            # Shown once the watch has begun: until then changes are not noticed.
             self._objects, self._is_current = objects, False
         return found.resource_version
 
@@ -363,7 +363,7 @@ class _WatchLoop:
             raise
 
     def _apply(self, event: dict[str, Any]) -> str:
-        """Apply one event; the version that it brings."""
+        """Apply one event; returns its version."""
         kind, item = event["type"], event["object"]
         if kind == "ERROR":
             raise self._error(item)
@@ -400,7 +400,7 @@ class _WatchLoop:
 
 
 def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines out of pieces of any size. A last one without its end is left out."""
+    """Whole lines from pieces of any size. A last line without its end is left out."""
     begun: list[bytes] = []
     for piece in pieces:
         *whole, rest = piece.split(b"\n")
@@ -412,7 +412,7 @@ def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _until_broken_off(stream: Stream) -> Iterator[bytes]:
-    """The next attempt shows whether the server can still be reached."""
+    """End at a broken connection: the next request shows whether the server is there."""
     try:
         yield from stream
     except BackendUnreachableError as error:
@@ -420,14 +420,14 @@ def _until_broken_off(stream: Stream) -> Iterator[bytes]:
 
 
 def _uneven(seconds: float) -> float:
-    """So that not all clients of a server that was away come back at the same moment."""
+    """A random part of a delay, so that clients of a restarted server do not return together."""
     import random
 
     return seconds * random.uniform(0.5, 1)  # noqa: S311 - not for secrets
 
 
 def _trimmed_job(job: Object) -> Object:
-    """Without the template of its pods: most of its size."""
+    """A Job without the template of its pods, which is most of its size."""
     spec = {key: value for key, value in job["spec"].items() if key != "template"}
     return _trimmed(job, spec)
 
