@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from tao_sdk.untrusted import whole_number
+from tao_sdk.untrusted import read_regular, whole_number
 
 RECORD_VERSION = 1
 MAX_RECORD_BYTES = 64 * 1024
@@ -145,6 +146,17 @@ def _time(value: Any) -> str:
     if text and not (_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]).year in _YEARS):
         raise ValueError("not a time in UTC")
     return text
+
+
+def read_records(folder: Path, job_id: str, ranks: int) -> list[ResultRecord]:
+    """The records that a job left in a folder of this machine, by rank."""
+    found = []
+    for rank in range(ranks):
+        data = read_regular(folder / record_name(rank), MAX_RECORD_BYTES)
+        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job_id)
+        if record is not None:
+            found.append(record)
+    return found
 
 
 def first_failure(records: Sequence[ResultRecord]) -> ResultRecord | None:

@@ -11,6 +11,8 @@ What a backend may assume, and what it must keep:
   what became of the submission. If it answers "nothing", the job must never start later.
 * `observe` answers for all its jobs in one round trip. It reports a job as `MISSING` only if the
   platform could be asked.
+* Every job counts as the platform's own. Where another daemon, cluster or machine may have it, the
+  platform `Locates` its jobs, and the code above the seam asks.
 * Every call raises `BackendUnreachableError` if the platform could not be asked.
 """
 
@@ -216,6 +218,8 @@ class Observation(NamedTuple):
     started_at: str = ""
     ended_at: str = ""
     unreachable: str = ""
+    absent: bool = False
+    """The state only follows from the absence of the job: it counts unless the job is elsewhere."""
     cancel_aware: bool = False
     """The platform itself distinguishes a cancelled job from a failed one."""
     due: bool = False
@@ -229,8 +233,14 @@ class Observation(NamedTuple):
     node: str = ""
     """The node to blame, when the platform names exactly one."""
 
+    @property
+    def is_absence(self) -> bool:
+        """Whether the platform answered, and does not know the job."""
+        return self.absent or (self.state is None and not self.unreachable)
+
 
 MISSING = Observation(state=None)
+CANCELED_AND_GONE = Observation(JobState.CANCELED, "cancelled", absent=True, cancel_aware=True)
 
 
 class LogLine(NamedTuple):

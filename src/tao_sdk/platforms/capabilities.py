@@ -33,7 +33,18 @@ class Advances(Protocol):
         repeating must be harmless. Trouble with one job stops no other. `observe` shows the result.
 
         Returns the ids of the jobs that need nothing more. It is called again with the others,
-        ended ones included (their log could not be saved, say, or they are elsewhere).
+        ended ones included (their log could not be saved, say).
+        """
+
+
+@runtime_checkable
+class Locates(Protocol):
+    """Other daemons, clusters, workspaces or machines have jobs of the same store."""
+
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        """Why some of these jobs, which this platform does not know, are not its own to judge.
+
+        Only these are in the answer. See `Whereabouts`, which asks.
         """
 
 

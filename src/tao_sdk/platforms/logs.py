@@ -43,13 +43,14 @@ class LogStream(Iterator[str]):
         tail: int | None = None,
         cursor: str = "",
         has_ended: Callable[[], bool] | None = None,
+        if_unknown: Callable[[], object] = lambda: None,
         poll_seconds: float = _LONGEST_PAUSE,
         owner: object = None,
     ) -> None:
         """With `has_ended`, the log is followed until that says so.
 
-        `poll_seconds` is the longest pause between two such questions; `owner` lives as long as
-        the stream.
+        `poll_seconds` is the longest pause between two such questions. `if_unknown` may raise
+        instead of a log that ends, or fails, without a line. `owner` lives as long as the stream.
         """
         self._positions = cursor.split(_SEPARATOR) if cursor else [""] * len(sources)
         if len(self._positions) != len(sources):
@@ -64,6 +65,7 @@ class LogStream(Iterator[str]):
             has_ended,
             min(poll_seconds, _LONGEST_PAUSE),
         )
+        self._is_unknown, self._if_unknown = not cursor, if_unknown
         self._close = weakref.finalize(self, self._reading.close)
         self._owner = owner
 
@@ -85,12 +87,20 @@ class LogStream(Iterator[str]):
                 self.close()
                 if was_closed:
                     break
+                self._raise_if_unknown()
                 raise
             if found is None:
+                if self._close.alive:
+                    self._raise_if_unknown()
                 break
             self._number, self._chunk = found
             self._lines = iter(self._chunk.lines)
+            self._is_unknown = self._is_unknown and not self._chunk.lines
         raise StopIteration
+
+    def _raise_if_unknown(self) -> None:
+        if self._is_unknown:
+            self._if_unknown()
 
     def close(self) -> None:
         """End here. `cursor` stays, to go on from."""

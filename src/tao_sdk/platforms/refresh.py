@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tao_sdk import settings
@@ -28,6 +30,8 @@ from tao_sdk.platforms.observation import (
     update_from_observation,
 )
 from tao_sdk.platforms.submit import job_ref
+from tao_sdk.platforms.whereabouts import Whereabouts
+from tao_sdk.result_record import ResultRecord, first_failure, read_records
 
 if TYPE_CHECKING:
     from tao_sdk.failures import Evidence
@@ -57,6 +61,7 @@ class Refresher:
         self._store = store
         self._backend = backend
         self._platform = backend.platform
+        self.whereabouts = Whereabouts(backend)
 
     def refresh(self, rows: Mapping[str, Row], *, attend: bool) -> dict[str, Row]:
         """Ask the platform about the open jobs among `rows`; all rows afterwards."""
@@ -128,8 +133,9 @@ class Refresher:
         except BackendUnreachableError as error:
             away = Observation(None, unreachable=str(error))
             return _Poll({**damaged, **dict.fromkeys(jobs, away)}, {}, {})
+        by_id = {row["job_id"]: row for row in rows}
         for job_id, job in jobs.items():
-            if seen[job_id].unreachable and _has_record_in_bucket(job):
+            if seen[job_id].unreachable and self._has_ended_by_records(by_id[job_id], job):
                 seen[job_id] = MISSING
         seen |= damaged
         if not isinstance(self._backend, Resubmits):
@@ -138,11 +144,22 @@ class Refresher:
 
     def _observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         """The observations of these jobs. One that cannot be made is unreachable, alone."""
-        return ask_isolated(
+        seen = ask_isolated(
             lambda some: dict(self._backend.observe(some)),
             jobs,
             lambda job, error: {job.job_id: Observation(None, unreachable=senseless(error))},
         )
+        return self.whereabouts.check(jobs, seen)
+
+    def _has_ended_by_records(self, row: Row, job: JobRef) -> bool:
+        """Whether records show the end of a job that the platform cannot be asked about."""
+        if row["local_results_dir"] and not self.whereabouts.at_last_poll(job.job_id):
+            return False  # the platform is of this machine, too, and will know more
+        try:
+            records = _reachable_records(row, job)
+            return len(records) >= _nodes(row) or first_failure(records) is not None
+        except Exception:  # noqa: BLE001 - it must not stop the other jobs
+            return False
 
     def _judge_ends(
         self, jobs: Mapping[str, JobRef], seen: dict[str, Observation], limits: RetryLimits
@@ -235,7 +252,7 @@ class Refresher:
             updates.append(self._update(rows[job_id], seen))
         if updates:
             rows = rows | self._store.rows_after(updates, rows)
-        return rows | self._explain(rows, poll.analyses)
+        return rows | self._explain(rows, poll)
 
     def _update(self, row: Row, seen: Observation) -> StatusUpdate:
         if seen.unreachable:
@@ -249,8 +266,8 @@ class Refresher:
 
     def _missing(self, row: Row, reason: str) -> StatusUpdate:
         try:
-            job, nodes = job_ref(row), int(decode(row, "request").get("num_nodes", 1))
-            records = self._backend.result_records(job) or records_in_bucket(job, nodes)
+            job, nodes = job_ref(row), _nodes(row)
+            records = _reachable_records(row, job) or self._backend.result_records(job)
         except BackendUnreachableError as error:
             return update_for_unreachable(row, str(error))
         grace = timedelta(seconds=settings.get_seconds("TAO_SDK_VANISH_GRACE_SECONDS"))
@@ -261,23 +278,33 @@ class Refresher:
             update = update._replace(cleanup_due=True)
         return update
 
-    def _explain(self, rows: Mapping[str, Row], known: Mapping[str, Analysis]) -> dict[str, Row]:
+    def _explain(self, rows: Mapping[str, Row], poll: _Poll) -> dict[str, Row]:
         """Store why jobs failed, while their evidence is still there; the rows concerned."""
         failed = [row for row in rows.values() if self._needs_explanation(row)]
         if not failed:
             return {}
-        jobs, _ = _references([row for row in failed if row["job_id"] not in known])
+        jobs, _ = _references([row for row in failed if row["job_id"] not in poll.analyses])
+        elsewhere = self._elsewhere(list(jobs.values()), poll)
         unknown = [
             (jobs[row["job_id"]], _known_evidence(row["exit_code"], row["message"]))
             for row in failed
-            if row["job_id"] in jobs
+            if row["job_id"] in jobs.keys() - elsewhere
         ]
-        analyses = {**known, **self._explanations(unknown)}
+        analyses = {**poll.analyses, **self._explanations(unknown)}
         ids = [row["job_id"] for row in failed]
         # The others are asked about again with the next poll.
         return self._store.record_failures(
             {name: analyses[name] for name in ids if name in analyses}
         )
+
+    def _elsewhere(self, jobs: Sequence[JobRef], poll: _Poll) -> set[str]:
+        """Which of these are not the platform's; it is asked about those that were not polled."""
+        away = {job.job_id for job in jobs if self.whereabouts.at_last_poll(job.job_id)}
+        unpolled = [job for job in jobs if job.job_id not in poll.seen]
+        try:
+            return away | self.whereabouts.elsewhere(unpolled).keys()
+        except BackendUnreachableError:
+            return away | {job.job_id for job in unpolled}
 
     # ---------------------------------------------------------------- acting
 
@@ -324,8 +351,11 @@ class Refresher:
         ]
         if not due or not isinstance(self._backend, Advances):
             return {}
+        jobs = list(_references(due)[0].values())
+        elsewhere = self._elsewhere(jobs, poll)
+        here = [job for job in jobs if job.job_id not in elsewhere]
         try:
-            done = self._backend.advance(list(_references(due)[0].values()))
+            done = self._backend.advance(here) if here else ()
         except BackendUnreachableError:
             return {}  # repeated with the next poll
         except Exception:  # noqa: BLE001 - the states of the jobs are reported all the same
@@ -374,12 +404,17 @@ def _log_exception(message: str, *about: str) -> None:
     logging.getLogger(__name__).warning(message, *about, exc_info=True)
 
 
-def _has_record_in_bucket(job: JobRef) -> bool:
-    """Whether a job that cannot be asked about left its record where no platform is needed."""
-    try:
-        return bool(records_in_bucket(job))
-    except BackendUnreachableError:
-        return False
+def _nodes(row: Row) -> int:
+    return int(decode(row, "request").get("num_nodes", 1))
+
+
+def _reachable_records(row: Row, job: JobRef) -> list[ResultRecord]:
+    """The records that need no platform: in a folder of this machine, or in a bucket."""
+    if folder := row["local_results_dir"]:
+        with suppress(OSError):
+            return read_records(Path(folder), job.job_id, _nodes(row))
+        return []
+    return records_in_bucket(job, _nodes(row))
 
 
 def _known_evidence(exit_code: int | None, message: str) -> Evidence:

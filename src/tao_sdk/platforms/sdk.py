@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tao_sdk.models import Job, JobStatus
     from tao_sdk.monitor import JobMonitor
     from tao_sdk.platforms.refresh import Refresher
+    from tao_sdk.platforms.whereabouts import Whereabouts
 
 Row = dict[str, Any]
 _FIRST_DELAY = 0.05
@@ -124,6 +125,10 @@ class PlatformSDK(ABC):
         from tao_sdk.platforms.refresh import Refresher
 
         return Refresher(self.store, self.backend)
+
+    @property
+    def _whereabouts(self) -> Whereabouts:
+        return self._refresher.whereabouts
 
     @functools.cached_property
     def monitor(self) -> JobMonitor:
@@ -316,11 +321,13 @@ class PlatformSDK(ABC):
         has_ended = None
         if follow and row["status"] not in TERMINAL_STATES:
             has_ended = functools.partial(self._is_over, job_id, backoff_of(self.backend, [job_id]))
+        job = job_ref(row)
         stream = LogStream(
-            self.backend.log_sources(job_ref(row)),
+            self.backend.log_sources(job),
             tail=tail,
             cursor=cursor,
             has_ended=has_ended,
+            if_unknown=functools.partial(self._whereabouts.require_here, job),
             poll_seconds=self.backend.poll_seconds,
             owner=self,
         )
@@ -369,7 +376,11 @@ class PlatformSDK(ABC):
         row = self.store.get_job(job_id)
         if row is None or not self._is_mine(row) or not isinstance(self.backend, ListsReplicas):
             return []
-        return self.backend.replicas(job_ref(row))
+        job = job_ref(row)
+        replicas = self.backend.replicas(job)
+        if not replicas:
+            self._whereabouts.require_here(job)
+        return replicas
 
     def check_path(self, remote_path: str) -> bool:
         """Whether a path exists where jobs run, or a URI. Not being able to ask is an error."""
@@ -394,6 +405,8 @@ class PlatformSDK(ABC):
             return False
         if row["status"] in TERMINAL_STATES:
             return True
+        if self._whereabouts.at_last_poll(job_id):
+            return False
         asked_at = self.store.request_cancel(job_id)
         try:
             self.backend.cancel(job_ref({**row, "cancel_requested_at": asked_at}))
@@ -420,7 +433,10 @@ class PlatformSDK(ABC):
             return False
         try:
             job = job_ref(row)
-            if not isinstance(self.backend, Deletes) or not self.backend.delete_artifacts(job):
+            if not isinstance(self.backend, Deletes):
+                return False
+            self._whereabouts.require_here(job)
+            if not self.backend.delete_artifacts(job):
                 return False
             remove_from_bucket(job)
         except BackendUnreachableError:
@@ -470,6 +486,8 @@ class PlatformSDK(ABC):
             status = self.get_job_status(job_id)
         finally:
             backoff.close()  # no other poll of this thread accepts an older answer
+        if why := self._whereabouts.at_last_poll(job_id):
+            raise BackendUnreachableError(why)
         return status.terminal or status.status == JobState.UNKNOWN.value
 
     def _is_mine(self, row: Row | None) -> bool:

@@ -41,6 +41,7 @@ from tao_sdk.errors import (
 from tao_sdk.job_store import NewJob, Row, decode_strictly
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.platforms.isolation import ask_isolated
+from tao_sdk.platforms.whereabouts import Whereabouts
 from tao_sdk.process_identity import Fate, ProcessIdentity
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Submitter:
     def __init__(self, store: JobStore, backend: Backend) -> None:
         self._store = store
         self._backend = backend
+        self._whereabouts = Whereabouts(backend)
         self._unreleased: set[str] = set()
         """Jobs whose rows could not be released (a full disk): tried again before settling."""
 
@@ -202,7 +204,7 @@ class Submitter:
         rows = self._store.jobs_by_id([plan.job_id for plan in batch.cut_short])
         unsettled = [row for row in rows.values() if row["phase"] == "submitting"]
         if unsettled:
-            settled = self._backend.settle([job_ref(row) for row in unsettled])
+            settled = self._settle([job_ref(row) for row in unsettled])
             self._reject_interrupted([name for name in settled if settled[name] is None])
             for job_id, submission in settled.items():
                 if submission is not None:
@@ -232,12 +234,7 @@ class Submitter:
                     if not self._store.claim_submission(row["job_id"], row["owner"], me):
                         mine.pop()
             if mine:
-                # A job that cannot be settled now stays for the next process that tries.
-                settled = ask_isolated(
-                    lambda jobs: dict(self._backend.settle(jobs)),
-                    [job_ref(row) for row in mine],
-                    lambda *_: {},
-                )
+                settled = self._settle([job_ref(row) for row in mine])
             for job_id, submission in settled.items():
                 if submission is None:
                     failure = _explain_no_start(NEVER_SUBMITTED)
@@ -248,6 +245,16 @@ class Submitter:
             if mine:
                 _despite_interrupts(lambda: self._release([row["job_id"] for row in mine]))
         return list(settled)
+
+    def _settle(self, jobs: Sequence[JobRef]) -> dict[str, Submission | None]:
+        """What became of these submissions. Jobs that cannot be settled now are left out: the next
+        process tries again, or one that reaches the platform that would have them.
+        """
+        elsewhere = self._whereabouts.elsewhere(jobs)
+        here = [job for job in jobs if job.job_id not in elsewhere]
+        if not here:
+            return {}
+        return ask_isolated(lambda some: dict(self._backend.settle(some)), here, lambda *_: {})
 
     def _start(self, plan: Plan) -> Row | None:
         try:
@@ -263,7 +270,7 @@ class Submitter:
         """After an error of unknown meaning: the row, if the job was accepted all the same."""
         reference = JobRef(plan.identity, plan.intent, plan.results_dir)
         try:
-            submission = self._backend.settle([reference])[plan.job_id]
+            submission = self._settle([reference])[plan.job_id]
         except Exception:  # noqa: BLE001 - not settled, whatever it is: not in the answer, say
             self._store.release_submission(plan.job_id)
             raise SubmissionUncertainError(

@@ -17,6 +17,7 @@ from common_lab import files_under
 from docker_lab import DockerLab
 
 from tao_sdk.errors import BackendUnreachableError, CapacityError
+from tao_sdk.job_store import StatusUpdate
 from tao_sdk.models import Job
 from tao_sdk.platforms.backend import JobRef, Observation
 from tao_sdk.platforms.common.job_files import OutcomeFiles
@@ -31,6 +32,7 @@ from tao_sdk.platforms.docker.status import Container
 from tao_sdk.platforms.gpus import discovery
 from tao_sdk.platforms.gpus.discovery import Gpu
 from tao_sdk.platforms.submit import job_ref
+from tao_sdk.platforms.whereabouts import Whereabouts
 
 LONG = 120
 
@@ -48,9 +50,9 @@ def reference(sdk: DockerSDK, job: Job) -> JobRef:
 
 
 def observe(sdk: DockerSDK, *jobs: Job) -> list[Observation]:
-    """What the backend sees, with nothing written to the store."""
+    """What a poll sees, with nothing written to the store."""
     refs = [reference(sdk, job) for job in jobs]
-    seen = backend_of(sdk).observe(refs)
+    seen = Whereabouts(sdk.backend).check(refs, backend_of(sdk).observe(refs))
     return [seen[ref.job_id] for ref in refs]
 
 
@@ -267,9 +269,15 @@ class TestWhatAdvanceFinishes:
         job = sdk.create_job(**lab.job("true"))
         assert job.wait(timeout=LONG).status == "Complete"
         lab.engine.docker("rm", f"tao-job-{job.id}")
-        assert backend_of(sdk).advance([reference(sdk, job)]) == [job.id]
-        monkeypatch.setattr(Identity, "ask", lambda _: Daemon("another"))
-        assert backend_of(sdk).advance([reference(sdk, job)]) == []
+        sdk.store.rows_after(
+            [StatusUpdate(job.id, cleanup_due=True)], sdk.store.jobs_by_id([job.id])
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(Identity, "ask", lambda _: Daemon("another"))
+            sdk.clean_up()
+            assert sdk.store.jobs_to_clean("docker")
+        sdk.clean_up()
+        assert not sdk.store.jobs_to_clean("docker")
 
 
 class TestLooks:

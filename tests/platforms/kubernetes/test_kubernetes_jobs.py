@@ -28,6 +28,7 @@ from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.kubernetes import KubernetesSDK, preflight
 from tao_sdk.platforms.kubernetes.cleanup import sweep
 from tao_sdk.platforms.kubernetes.submit import Submitter
+from tao_sdk.platforms.whereabouts import Whereabouts
 
 SECRET = "canary-value-77ab"  # noqa: S105 - made up
 _CLUSTER = ("TAO_K8S_NAMESPACE", "TAO_K8S_CONTEXT")
@@ -342,9 +343,9 @@ class TestTruth:
             identity=JobIdentity("00000000-gone", "x"),
             native={**native.native, "server": "https://another.example:6443", "cluster": ""},
         )
-        seen_there = sdk.backend.observe([elsewhere])["00000000-gone"]
-        assert "another cluster (https://another.example:6443" in seen_there.unreachable
-        assert sdk.backend.settle([elsewhere]) == {}
+        seen = sdk.backend.observe([elsewhere])
+        [judged] = Whereabouts(sdk.backend).check([elsewhere], seen).values()
+        assert "another cluster (https://another.example:6443" in judged.unreachable
 
     def test_many_running_jobs_take_one_call(
         self, sdk: KubernetesSDK, played: Namespace, tmp_path: Path

@@ -41,7 +41,6 @@ from tao_sdk.platforms.kubernetes import cleanup as cleanup_module
 from tao_sdk.platforms.kubernetes.auth import ClusterAccess
 from tao_sdk.platforms.kubernetes.cleanup import Cleanup
 from tao_sdk.platforms.kubernetes.client import KubernetesClient
-from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.log_lines import START, Position, TimedLines
 from tao_sdk.platforms.kubernetes.logs import JobLogs, RankLog
 from tao_sdk.platforms.kubernetes.status import interpret, needs_running_pods
@@ -366,13 +365,12 @@ class TestCleanup:
             resource = seen.target.partition("?")[0].rpartition("/")[2]
             answers = {
                 "pods": answer({"items": [ENDED]}),
-                "kube-system": failure(403, "Forbidden", "cannot get namespaces"),
                 **listed,
             }
             connection.sendall(answers.get(resource, answer({"items": []})))
 
         api = server.answers(node, monkeypatch)
-        return Cleanup(api, Cluster(api), files)
+        return Cleanup(api, files)
 
     @pytest.mark.parametrize(("lines", "is_all"), [(2, True), (3, False)])
     def test_a_log_that_is_not_saved_whole_says_so(
@@ -421,19 +419,6 @@ class TestCleanup:
         away = failure(503, "ServiceUnavailable", "the server is starting")
         cleanup = self.cleanup(server, files, monkeypatch, answer(b""), pods=away)
         assert cleanup.advance([ended(JOB_ID)]) == []
-
-    def test_a_job_of_another_cluster_is_left_to_a_process_that_reaches_it(
-        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        cleanup = self.cleanup(server, files, monkeypatch, b"", pods=answer({"items": []}))
-        assert server.api is not None
-        here = {"namespace": "lab", "results": "", "server": server.api.access.server}
-        there = {**here, "server": "https://elsewhere:6443"}
-        jobs = [
-            ended(JOB_ID)._replace(native=here),
-            JobRef(JobIdentity("other", TOKEN), there),
-        ]
-        assert cleanup.advance(jobs) == [JOB_ID]
 
     @pytest.mark.parametrize(
         ("ended_at", "is_removed"),

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError
@@ -28,7 +27,6 @@ from tao_sdk.platforms.docker.containers import job_name
 from tao_sdk.platforms.docker.evidence import EvidenceCollector, is_going
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
-from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.docker.logs import ContainerLog
 from tao_sdk.platforms.docker.placeholders import remove
 from tao_sdk.platforms.docker.status import Census, Container, Outcome
@@ -44,7 +42,6 @@ class Advancer:
     """Acts for the jobs of one daemon."""
 
     transport: DockerClient
-    identity: Identity
     leases: DaemonLeases
     queue: GpuQueue
     collector: EvidenceCollector
@@ -57,13 +54,12 @@ class Advancer:
         Returns the jobs of which nothing is due any more.
         """
         census = self.transport.census()
-        daemon = cache(self.identity.ask)  # asked only when a job is not there, and then once
         waiting, finished = set(), []
         for job in jobs:
             with _errors_logged(job.identity.name):
                 if self._waits(job, census):
                     waiting.add(job.job_id)
-                elif self._tidy(job, census, daemon):
+                elif self._tidy(job, census):
                     finished.append(job.job_id)
         if waiting:
             with _errors_logged("the jobs that wait for GPUs"):
@@ -86,11 +82,11 @@ class Advancer:
         remove(self.transport, queued.id)
         return False
 
-    def _tidy(self, job: JobRef, census: Census, daemon: Callable[[], Daemon]) -> bool:
+    def _tidy(self, job: JobRef, census: Census) -> bool:
         """Whether nothing is left to do."""
         container = census.jobs.get(job.job_id)
         if container is None:
-            return self.files.outcome(job.job_id) is not None or daemon().has(job.native)
+            return True
         if container.ended:
             self.leases.release_all(job.job_id, census)
             return not container.removed_when_kept or self._keep_and_remove(job, container)

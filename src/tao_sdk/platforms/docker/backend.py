@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError, UnsupportedError
-from tao_sdk.failures import Evidence
 from tao_sdk.platforms.backend import (
     Backend,
     JobIdentity,
@@ -83,15 +82,12 @@ class DockerBackend(Backend):
         )
         self._observer = Observer(
             transport=self.transport,
-            identity=self._identity,
             leases=self._leases,
             queue=self._queue,
-            collector=self._evidence,
             files=self._files,
         )
         self._advancer = Advancer(
             transport=self.transport,
-            identity=self._identity,
             leases=self._leases,
             queue=self._queue,
             collector=self._evidence,
@@ -132,11 +128,8 @@ class DockerBackend(Backend):
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         with self._asking():
-            daemon, census = self._identity.ask(), self.transport.census()
-            known = {*census.jobs, *census.queued}
-            # "Nothing was submitted" is for the daemon to say that it would have been given to.
-            mine = [job for job in jobs if job.job_id in known or daemon.has(job.native)]
-            settled = {job.job_id: self._submitter.settle(job, census) for job in mine}
+            census = self.transport.census()
+            settled = {job.job_id: self._submitter.settle(job, census) for job in jobs}
             sweep(self.transport)
         return settled
 
@@ -148,6 +141,16 @@ class DockerBackend(Backend):
 
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         return EventBackoff(self.transport, job_ids, self.poll_seconds)
+
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        with self._asking():
+            daemon = self._identity.ask()
+        here = self.transport.endpoint
+        return {
+            job.job_id: daemon.why_not(job.native, here)
+            for job in jobs
+            if not daemon.has(job.native)
+        }
 
     def advance(self, jobs: Sequence[JobRef]) -> list[str]:
         with self._asking():
@@ -162,8 +165,6 @@ class DockerBackend(Backend):
         name = job_name(job.job_id)
         found = self._launcher.inspect(name)
         if found is None:
-            if self._files.outcome(job.job_id) is None:
-                self._require_here(job)
             return
         state = found["State"]["Status"]
         if state in ("exited", "dead") or (state == "created" and withdraw(self.transport, name)):
@@ -203,10 +204,7 @@ class DockerBackend(Backend):
 
     def _evidence_of(self, job: JobRef) -> RawEvidence:
         with self._asking():
-            found = self._evidence.evidence(job)
-            if found.evidence == Evidence():
-                self._require_here(job)
-            return found
+            return self._evidence.evidence(job)
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         with self._asking():
@@ -238,7 +236,6 @@ class DockerBackend(Backend):
 
     def delete_artifacts(self, job: JobRef) -> bool:
         with self._asking():
-            self._require_here(job)
             if source := job.native["results"]:
                 self.host.remove_folder(source, job.job_id, job.native["image"])
             self._launcher.remove_waiting(job.job_id)
@@ -264,11 +261,6 @@ class DockerBackend(Backend):
                 f"the Docker daemon at {self.transport.endpoint} refuses {error.call} "
                 f"({error.status}): {error}"
             ) from error
-
-    def _require_here(self, job: JobRef) -> None:
-        """Raise unless this daemon is the one to be asked about a job that it does not know."""
-        if why_not := self._identity.ask().why_not(job.native, self.transport.endpoint):
-            raise BackendUnreachableError(why_not)
 
     def _image_with_programs(self) -> str:
         """An image of the host that has been used for a job: it has a shell and `ls`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tao_sdk.failures import Evidence
@@ -50,19 +50,10 @@ class EvidenceCollector:
         A record that this process cannot read (in a volume, on another machine, of another user)
         is read through a container that never runs and is removed at once.
         """
-        return self._records(job, self.host.read_file)
-
-    def records_here(self, job: JobRef) -> list[ResultRecord]:
-        """Those that this process can read itself, without a container."""
-        return self._records(job, self.host.read_here)
-
-    def _records(
-        self, job: JobRef, read: Callable[[str, str, int], bytes | None]
-    ) -> list[ResultRecord]:
         source, name = job.native["results"], record_name(0)
         if not source:
             return []
-        data = read(source, f"{job.job_id}/{name}", MAX_RECORD_BYTES)
+        data = self.host.read_file(source, f"{job.job_id}/{name}", MAX_RECORD_BYTES)
         record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
         return [record] if record else []
 

@@ -168,15 +168,6 @@ class DockerHost:
             raise ValidationError(f"{address}: {text.strip()}")
         return sorted(text.splitlines())
 
-    def read_here(self, source: str, path: str, limit: int) -> bytes | None:
-        """The beginning of a file that this process may read itself, else None."""
-        if not self._is_here(source):
-            return None
-        try:
-            return read_regular(Path(source, path), limit)
-        except OSError:
-            return None
-
     def read_file(self, source: str, path: str, limit: int) -> bytes | None:
         """The beginning of a file below a folder or volume of the host; None when there is none.
 

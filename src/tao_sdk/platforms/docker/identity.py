@@ -47,9 +47,7 @@ class Daemon:
         return native["daemon"] == self.id and native.get("data", "") in ("", *self.data)
 
     def why_not(self, native: Mapping[str, Any], here: Endpoint) -> str:
-        """Why this daemon cannot be asked about a job that it does not know; "" if it can."""
-        if self.has(native):
-            return ""
+        """Why this daemon, which does not have the job, cannot be asked about it."""
         if native["daemon"] != self.id:
             return (
                 f"the job runs on another Docker daemon: set DOCKER_HOST={native['endpoint']} "

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache, partial
+from functools import partial
 
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.models import JobState
-from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.backend import CANCELED_AND_GONE, MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, OutcomeFiles
 from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.docker.client import DaemonError, DockerClient
 from tao_sdk.platforms.docker.containers import queued_name
-from tao_sdk.platforms.docker.evidence import EvidenceCollector
 from tao_sdk.platforms.docker.gpu_leases import DaemonLeases
 from tao_sdk.platforms.docker.gpu_queue import GpuQueue
-from tao_sdk.platforms.docker.identity import Daemon, Identity
 from tao_sdk.platforms.docker.status import Census, Container, Outcome, ended, interpret
 from tao_sdk.platforms.observation import caused_by_cancel
 
@@ -30,10 +28,8 @@ class Observer:
     """Looks at the jobs of one daemon."""
 
     transport: DockerClient
-    identity: Identity
     leases: DaemonLeases
     queue: GpuQueue
-    collector: EvidenceCollector
     files: OutcomeFiles[Outcome]
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
@@ -46,26 +42,22 @@ class Observer:
                 census = self.transport.census()  # which GPUs are free depends on all jobs
             turns = self._look_at_line(census)
         exact = len(jobs) <= _MAX_EXACT_JOBS
-        # Asked only when a job is not there, and then once.
-        daemon = cache(self.identity.ask)
         return {
             job.job_id: turns.get(job.job_id)
-            or _or_unreachable(partial(self._look, job, census, daemon, exact=exact))
+            or _or_unreachable(partial(self._look, job, census, exact=exact))
             for job in jobs
         }
 
-    def _look(
-        self, job: JobRef, census: Census, daemon: Callable[[], Daemon], *, exact: bool
-    ) -> Observation:
+    def _look(self, job: JobRef, census: Census, *, exact: bool) -> Observation:
         container = census.jobs.get(job.job_id)
         queued = job.job_id in census.queued
         if container is None:
-            return self._without_container(job, daemon)._replace(due=queued)
+            return self._without_container(job)._replace(due=queued)
         ended_at = self._ended_at(job, container, exact=exact) if container.ended else ""
         canceled = self._is_canceled(job, ended_at)
         seen = interpret(container, canceled=canceled, ended_at=ended_at)
         if seen is None:
-            return self._without_container(job, daemon)
+            return self._without_container(job)
         if container.ended:
             due = bool(census.leases_of(job.job_id)) or container.removed_when_kept
         else:
@@ -88,7 +80,7 @@ class Observer:
             return ""  # the end is known, and worth more than its time
         return container_time(found["State"]["FinishedAt"])
 
-    def _without_container(self, job: JobRef, daemon: Callable[[], Daemon]) -> Observation:
+    def _without_container(self, job: JobRef) -> Observation:
         kept = self.files.outcome(job.job_id)
         canceled = self._is_canceled(job, kept.ended_at if kept else "")
         if kept is not None:
@@ -100,13 +92,8 @@ class Observer:
                 started_at=kept.started_at,
                 ended_at=kept.ended_at,
             )
-        away = daemon().why_not(job.native, self.transport.endpoint)
-        if away:
-            # A record on this machine counts, whichever daemon is asked.
-            is_recorded = bool(self.collector.records_here(job))
-            return MISSING if is_recorded else Observation(None, unreachable=away)
         if canceled:
-            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True)
+            return CANCELED_AND_GONE
         if job.native.get("queued"):
             return MISSING._replace(message=_lost_in_the_queue(job.job_id))
         return MISSING

@@ -78,7 +78,7 @@ class KubernetesBackend(Backend):
         self._checks = plan.ClusterChecks(self.transport, self.cluster)
         self._submitter = Submitter(self.transport)
         self._observer = Observer(self.transport, self.cluster)
-        self._cleanup = Cleanup(self.transport, self.cluster, self._kept)
+        self._cleanup = Cleanup(self.transport, self._kept)
         self._collector = EvidenceCollector(self.transport)
         self._probe = volume_probe.VolumeProbe(self.transport)
         self._records = Records(self._probe, self._nodes_of)
@@ -144,13 +144,8 @@ class KubernetesBackend(Backend):
         return self._submission(plan.identity.name, plan.intent, made, "submitted")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        settled: dict[str, Submission | None] = {}
         with self._asking():
-            for job in jobs:
-                # "Nothing was submitted" is for the cluster to say that it would have gone to.
-                if self.cluster.is_that_of(job.native):
-                    settled[job.job_id] = self._settle(job)
-        return settled
+            return {job.job_id: self._settle(job) for job in jobs}
 
     def _settle(self, job: JobRef) -> Submission | None:
         root = kinds.named(job.native, job.job_id)
@@ -177,6 +172,10 @@ class KubernetesBackend(Backend):
         self._records.will_be_asked(job for job in jobs if seen[job.job_id] == GONE)
         return seen
 
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        with self._asking():
+            return self.cluster.elsewhere(jobs)
+
     def backoff(self, job_ids: Sequence[str]) -> PollBackoff:
         return self._observer.backoff(job_ids, self.poll_seconds)
 
@@ -187,8 +186,8 @@ class KubernetesBackend(Backend):
         with self._asking():
             found = self._submitter.find(kinds.named(job.native, job.job_id))
             if found is None or is_another(found, job.native):
-                self._require_here(job)
-            elif not (has_ended(found) or found["metadata"].get("deletionTimestamp")):
+                return
+            if not (has_ended(found) or found["metadata"].get("deletionTimestamp")):
                 self._follow_logs(job)
                 self._submitter.stop(found)
 
@@ -220,10 +219,7 @@ class KubernetesBackend(Backend):
 
     def _evidence(self, job: JobRef) -> RawEvidence:
         with self._asking():
-            found = self._collector.evidence(job)
-            if found.evidence == Evidence():
-                self._require_here(job)
-            return found
+            return self._collector.evidence(job)
 
     def stuck(self, job: JobRef) -> Evidence | None:
         """Why a job that waits will wait for ever, unless somebody does something about it."""
@@ -361,11 +357,6 @@ class KubernetesBackend(Backend):
         path = self._kept.path(job.job_id, naming.NODES_FILE)
         known = path.read_text(encoding="utf-8").split() if path.exists() else []
         return known or sorted({node_of(pod) for pod in list_pods(self.transport, job)} - {""})
-
-    def _require_here(self, job: JobRef) -> None:
-        """Raise unless this cluster is the one to be asked about a job that it does not know."""
-        if not self.cluster.is_that_of(job.native):
-            raise BackendUnreachableError(self._observer.elsewhere(job))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

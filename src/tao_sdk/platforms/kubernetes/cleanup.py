@@ -26,7 +26,6 @@ from tao_sdk.platforms.common.times import parse_time
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.kubernetes import kinds, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.cluster import Cluster
 from tao_sdk.platforms.kubernetes.logs import open_log
 from tao_sdk.platforms.kubernetes.observe import list_pods
 from tao_sdk.platforms.kubernetes.pods import has_begun, name_of, node_of
@@ -58,9 +57,8 @@ _SWEPT = {
 class Cleanup:
     """Acts for the ended jobs of one store in one cluster."""
 
-    def __init__(self, client: KubernetesClient, cluster: Cluster, files: JobFiles) -> None:
+    def __init__(self, client: KubernetesClient, files: JobFiles) -> None:
         self._client = client
-        self._cluster = cluster
         self._files = files
         self._following: dict[str, list[threading.Thread]] = {}
         self._swept: TtlCache[bool] = TtlCache(_SWEEP_SECONDS)
@@ -106,8 +104,6 @@ class Cleanup:
         except TaoError as error:
             _log.warning("cannot save the logs of job %s: %s", job.job_id, error)
             return not isinstance(error, BackendUnreachableError)
-        if not pods:
-            return self._cluster.is_that_of(job.native)
         self._save_nodes(job, pods)
         saved = self._files.named(job.job_id, naming.LOG_SUFFIX)
         missing = [pod for pod in pods if has_begun(pod) and name_of(pod) not in saved]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tao_sdk.errors import BackendUnreachableError, UnsupportedError
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.kubernetes import capacity
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
@@ -34,12 +35,19 @@ class Cluster:
         # By convention the uid of the oldest namespace identifies a cluster.
         return str(self._facts.get("identity", self._ask_identity))
 
-    def is_that_of(self, native: Mapping[str, Any]) -> bool:
-        """Whether a job was submitted to this cluster."""
-        here, there = self._ask_identity(), native.get("cluster", "")
-        if here and there:
-            return bool(here == there)
-        return bool(native["server"] == self._api.access.server)
+    def elsewhere(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+        """Why those of the jobs that were given to other clusters are not known to this one."""
+        cluster, server = self._ask_identity(), self._api.access.server
+        found = {}
+        for job in jobs:
+            known, told = job.native.get("cluster", ""), job.native["server"]
+            if (cluster != known) if cluster and known else (server != told):
+                found[job.job_id] = (
+                    f"the job was given to another cluster ({told}, context "
+                    f"{job.native['context']}); this one is {server}: choose it with "
+                    "TAO_K8S_CONTEXT or KUBECONFIG"
+                )
+        return found
 
     def require_version(self, major: int, minor: int, what: str) -> None:
         """Raise `UnsupportedError` if the server is older than that."""

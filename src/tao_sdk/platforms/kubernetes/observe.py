@@ -6,13 +6,12 @@ Polls of many jobs that are repeated soon, and of jobs that a caller waits for, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import cache
 from typing import Any, NamedTuple
 
 from tao_sdk.job_states import JobState
-from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.backend import CANCELED_AND_GONE, MISSING, JobRef, Observation
 from tao_sdk.platforms.kubernetes import kinds, naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.cluster import Cluster
@@ -37,7 +36,6 @@ GONE = MISSING._replace(
     message="vanished: its Job is not in the cluster any more (it or its namespace was deleted, or "
     "the hour was over for which ended Jobs are kept), and it left no result record"
 )
-
 Events = dict[str, list[dict[str, Any]]]
 Pods = dict[str, list[Object]]
 
@@ -76,10 +74,6 @@ class Observer:
         by_namespace: dict[str, list[JobRef]] = {}
         for job in jobs:
             by_namespace.setdefault(job.native["namespace"], []).append(job)
-        # Asked only if a job is missing, and then once for each cluster that jobs name.
-        is_here = cache(
-            lambda server, cluster: self._cluster.is_that_of({"server": server, "cluster": cluster})
-        )
         seen: dict[str, Observation] = {}
         for namespace, some in by_namespace.items():
             try:
@@ -88,7 +82,7 @@ class Observer:
                 reason = f"namespace {namespace}: {error.message}"
                 seen |= {job.job_id: Observation(None, unreachable=reason) for job in some}
                 continue
-            seen |= {job.job_id: self._judge(job, snapshot, is_here) for job in some}
+            seen |= {job.job_id: self._judge(job, snapshot) for job in some}
         return seen
 
     def snapshot(self, namespace: str, refs: Sequence[JobRef]) -> Snapshot:
@@ -123,17 +117,7 @@ class Observer:
         while self._caches:
             self._caches.popitem()[1].close()
 
-    def elsewhere(self, job: JobRef) -> str:
-        """The message for a job of another cluster."""
-        return (
-            f"the job was given to another cluster ({job.native['server']}, context "
-            f"{job.native['context']}); this one is {self._api.access.server}: choose it with "
-            "TAO_K8S_CONTEXT or KUBECONFIG"
-        )
-
-    def _judge(
-        self, job: JobRef, snapshot: Snapshot, is_here: Callable[[str, str], bool]
-    ) -> Observation:
+    def _judge(self, job: JobRef, snapshot: Snapshot) -> Observation:
         found = snapshot.jobs.get(job.job_id)
         if found is not None and not is_fence(found) and not is_another(found, job.native):
             queued = snapshot.queued.get(found["metadata"]["uid"], "")
@@ -146,9 +130,7 @@ class Observer:
                     seen = seen._replace(state=JobState.CANCELED, message="cancelled")
             return seen._replace(due=has_ended(found))
         if job.cancel_requested:
-            return Observation(JobState.CANCELED, "cancelled", cancel_aware=True, due=True)
-        if not is_here(job.native["server"], job.native["cluster"]):
-            return Observation(None, unreachable=self.elsewhere(job))
+            return CANCELED_AND_GONE._replace(due=True)
         return GONE
 
     # ------------------------------------------------------------------ watches and lists

@@ -133,16 +133,12 @@ class LeptonBackend(Backend):
         return _submission(plan.intent, made, "submitted")
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
-        # "Nothing was submitted" is for the workspace to say that it would have gone to.
-        here = [job for job in jobs if self.workspace.is_that_of(job.native)]
-        if not here:
-            return {}
         with self.transport.reaching():
             if doubt := self._observer.doubt():
                 raise BackendUnreachableError(doubt)
-            found = self._submitter.settle(here)
+            found = self._submitter.settle(jobs)
         settled: dict[str, Submission | None] = {}
-        for job in here:
+        for job in jobs:
             made = found[job.job_id]
             if made is None:
                 self._cleanup.sweep_soon()  # its requests may arrive all the same
@@ -155,10 +151,12 @@ class LeptonBackend(Backend):
         with self.transport.reaching():
             return self._observer.observe(jobs)
 
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        return self.workspace.elsewhere(jobs)
+
     def advance(self, jobs: Sequence[JobRef]) -> list[str]:
-        here = [job for job in jobs if self.workspace.is_that_of(job.native)]
         with self.transport.reaching():
-            return self._cleanup.clean(here, self._observer.ended(here))
+            return self._cleanup.clean(jobs, self._observer.ended(jobs))
 
     def sweep(self) -> None:
         with self.transport.reaching():
@@ -174,7 +172,6 @@ class LeptonBackend(Backend):
             raise
 
     def _cancel(self, job: JobRef) -> None:
-        self._require_here(job)
         found = self.transport.job(job.native["id"])
         if found is None or is_stopped(found):
             return
@@ -189,8 +186,6 @@ class LeptonBackend(Backend):
                 raise
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
-        if job.native["id"]:
-            self._require_here(job)
         return [self._logs.source(job, rank) for rank in range(int(job.native["nodes"]))]
 
     def close(self) -> None:
@@ -208,7 +203,6 @@ class LeptonBackend(Backend):
         if not job.native["id"]:
             return RawEvidence(Evidence())
         with self.transport.reaching():
-            self._require_here(job)
             return self._collector.evidence(job)
 
     def stuck(self, job: JobRef) -> Evidence | None:
@@ -220,7 +214,6 @@ class LeptonBackend(Backend):
         if not job.native["id"]:
             return []
         with self.transport.reaching():
-            self._require_here(job)
             found = self._logs.replicas(job)
         shown = [replica_of(one, job.native["id"], n) for n, one in enumerate(found)]
         return sorted(shown, key=lambda one: int(one["rank"]))
@@ -229,7 +222,6 @@ class LeptonBackend(Backend):
         if not job.native["id"]:
             return []
         with self.transport.reaching():
-            self._require_here(job)
             return self._records.of(job)
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
@@ -261,7 +253,6 @@ class LeptonBackend(Backend):
 
     def delete_artifacts(self, job: JobRef) -> bool:
         with self.transport.reaching():
-            self._require_here(job)
             results = job.native["results"]
             if results and "removed" not in self._look_at_results(job, volume_probe.REMOVE):
                 return False
@@ -295,10 +286,6 @@ class LeptonBackend(Backend):
         )
         with self.transport.reaching():
             return self._probe.ask(window, f"{folder}/{job.job_id}", program)
-
-    def _require_here(self, job: JobRef) -> None:
-        if not self.workspace.is_that_of(job.native):
-            raise BackendUnreachableError(self._observer.elsewhere(job))
 
 
 def _window(found: planning.Found) -> list[str]:

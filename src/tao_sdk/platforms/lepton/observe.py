@@ -9,7 +9,7 @@ from typing import Any
 
 from tao_sdk.errors import BackendUnreachableError, CredentialError, TaoError
 from tao_sdk.job_states import JobState
-from tao_sdk.platforms.backend import MISSING, JobRef, Observation
+from tao_sdk.platforms.backend import CANCELED_AND_GONE, MISSING, JobRef, Observation
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.cleanup import Cleanup, is_over
@@ -50,16 +50,14 @@ class Observer:
         """Jobs that were seen to have ended, until `ended` is asked about them."""
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
-        here = [job for job in jobs if self._workspace.is_that_of(job.native)]
+        elsewhere = self._workspace.elsewhere(jobs)  # known without asking
+        here = [job for job in jobs if job.job_id not in elsewhere]
         found = self.find(here)
         doubt = "" if len(found) == len(here) else self.doubt()
         seen = {job.job_id: self._judge(job, found.get(job.job_id), doubt) for job in here}
         failed = [job for job in here if seen[job.job_id].state is JobState.ERROR]
         seen |= self._ends(failed, found, seen)
-        for job in jobs:
-            if job.job_id not in seen:
-                seen[job.job_id] = Observation(None, unreachable=self.elsewhere(job))
-        return seen
+        return dict.fromkeys(elsewhere, MISSING) | seen
 
     def _ends(
         self,
@@ -85,13 +83,6 @@ class Observer:
                     ended_at=first.ended_at,
                 )
         return told
-
-    def elsewhere(self, job: JobRef) -> str:
-        """Why this workspace cannot be asked about a job."""
-        return (
-            f"the job was given to workspace {job.native['workspace']} ({job.native['url']}), and "
-            f"this is {self._api.access}: set LEPTON_WORKSPACE_ID and LEPTON_API_BASE_URL"
-        )
 
     def ended(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
         """Those of these ended jobs that the server has, by our id; asks about unknown ones."""
@@ -146,7 +137,7 @@ class Observer:
             # Its secrets stay for now: a list may be behind, and the job about to start.
             seen = MISSING
             if canceled:
-                seen = Observation(JobState.CANCELED, "cancelled", cancel_aware=True, due=True)
+                seen = CANCELED_AND_GONE._replace(due=True)
         else:
             seen = interpret(found, canceled=canceled)
             seen = seen._replace(due=is_over(found, job.job_id, self._kept))

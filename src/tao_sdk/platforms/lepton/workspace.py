@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tao_sdk.errors import CredentialError
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.common.ttl_cache import TtlCache
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.client import LeptonClient
@@ -49,12 +50,17 @@ class Workspace:
                 ) from error
             raise
 
-    def is_that_of(self, native: Mapping[str, Any]) -> bool:
-        """Was a job given to this workspace?"""
-        return (native["workspace"], native["url"]) == (
-            self._api.access.workspace,
-            self._api.access.url,
-        )
+    def elsewhere(self, jobs: Sequence[JobRef]) -> dict[str, str]:
+        """Why those of the jobs that were given to other workspaces are not known to this one."""
+        access = self._api.access
+        return {
+            job.job_id: (
+                f"the job was given to workspace {job.native['workspace']} ({job.native['url']}), "
+                f"and this is {access}: set LEPTON_WORKSPACE_ID and LEPTON_API_BASE_URL"
+            )
+            for job in jobs
+            if (job.native["workspace"], job.native["url"]) != (access.workspace, access.url)
+        }
 
     def groups(self) -> list[Group]:
         return [Group.parse(found) for found in self._groups()]

@@ -25,12 +25,12 @@ from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.local.client import LocalTransport
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
-from tao_sdk.platforms.local.observe import reaching, read_records, snapshot
+from tao_sdk.platforms.local.observe import reaching, snapshot, why_elsewhere
 from tao_sdk.platforms.local.plan import plan_command
 from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.local.submit import make_root, settle
 from tao_sdk.platforms.request import JobRequest
-from tao_sdk.result_record import ResultRecord
+from tao_sdk.result_record import ResultRecord, read_records
 
 if TYPE_CHECKING:
     from tao_sdk.platforms.evidence import RawEvidence
@@ -88,6 +88,11 @@ class LocalBackend(Backend):
         self.transport.calls.record("observe")
         return {job.job_id: interpret(snapshot(_local(job))) for job in jobs}
 
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        self.transport.calls.record("elsewhere")
+        reasons = {job.job_id: why_elsewhere(_local(job)) for job in jobs}
+        return {job_id: why for job_id, why in reasons.items() if why}
+
     def cancel(self, job: JobRef) -> None:
         self.transport.cancel(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
 
@@ -112,7 +117,7 @@ class LocalBackend(Backend):
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         self.transport.calls.record("records")
         with reaching(self.root):
-            return read_records(_local(job))
+            return read_records(Path(job.results_dir), job.job_id, int(job.native["nodes"]))
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         self.transport.calls.record("replicas")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
 from tao_sdk.platforms.backend import CallLog
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
-from tao_sdk.platforms.local.observe import reaching, require_reachable, sessions_of
+from tao_sdk.platforms.local.observe import reaching, sessions_of
 from tao_sdk.platforms.local.orders import Orders, StagedFiles
 from tao_sdk.platforms.local.process_groups import end_all
 from tao_sdk.platforms.local.status import elsewhere
@@ -78,7 +78,6 @@ class LocalTransport:
         """Ask the supervisor to stop the job; without a supervisor, stop it from here."""
         self.calls.record("cancel")
         with reaching(job.folder.root):
-            require_reachable(job)
             claim = job.folder.read_claim() or {}
             supervisor = ProcessIdentity.parse(claim.get("supervisor", ""))
             if supervisor is not None and supervisor.fate is Fate.UNKNOWN:
@@ -94,7 +93,6 @@ class LocalTransport:
         """Remove a job's folders for good; missing ones are fine."""
         self.calls.record("remove")
         with reaching(job.folder.root):
-            require_reachable(job)
             for path in (job.results, job.folder.path):
                 with contextlib.suppress(FileNotFoundError):
                     remove_tree(path)  # refuses a link

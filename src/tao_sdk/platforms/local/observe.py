@@ -12,8 +12,7 @@ from tao_sdk.platforms.local.job_files import DamagedFileError, LocalJob
 from tao_sdk.platforms.local.process_groups import Session
 from tao_sdk.platforms.local.status import Snapshot, elsewhere
 from tao_sdk.process_identity import Fate, ProcessIdentity, is_this_machine
-from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, record_name
-from tao_sdk.untrusted import read_regular
+from tao_sdk.result_record import read_records
 
 
 @contextlib.contextmanager
@@ -27,41 +26,30 @@ def reaching(root: Path) -> Iterator[None]:
         raise BackendUnreachableError(f"the local jobs in {root}: {error}") from error
 
 
-def require_reachable(job: LocalJob) -> None:
-    """Raise unless the files of this job are visible from here."""
+def why_elsewhere(job: LocalJob) -> str:
+    """Why the files of this job are not visible from here; "" if they would be."""
     folder = job.folder
-    if not folder.root_marker.exists():
-        raise BackendUnreachableError(
-            f"the folder of local jobs is not there: {folder.root} (is its disk mounted?)"
-        )
-    if job.root_name not in ("", folder.root_name):
-        raise BackendUnreachableError(
-            f"{folder.root} is not the folder in which this job was started, but one made since in "
-            "its place (is its disk mounted?)"
-        )
-    if not folder.path.exists() and not is_this_machine(job.host):
-        raise BackendUnreachableError(elsewhere(job.host))
+    try:
+        if not folder.root_marker.exists():
+            return f"the folder of local jobs is not there: {folder.root} (is its disk mounted?)"
+        if job.root_name not in ("", folder.root_name):
+            return (
+                f"{folder.root} is not the folder in which this job was started, but one made "
+                "since in its place (is its disk mounted?)"
+            )
+        missing = not folder.path.exists()
+    except OSError as error:
+        return f"the local jobs in {folder.root}: {error}"
+    return elsewhere(job.host) if missing and not is_this_machine(job.host) else ""
 
 
 def snapshot(job: LocalJob) -> Snapshot:
     """Everything that can be read about a job now; an error concerns this job only."""
     try:
         with reaching(job.folder.root):
-            require_reachable(job)
             return _read(job)
     except BackendUnreachableError as error:
         return Snapshot(None, None, unreachable=str(error))
-
-
-def read_records(job: LocalJob) -> list[ResultRecord]:
-    """The records that a job left beside its results, by rank."""
-    found = []
-    for rank in range(job.nodes):
-        data = read_regular(job.results / record_name(rank), MAX_RECORD_BYTES)
-        record = ResultRecord.parse((data or b"").decode("utf-8", "replace"), job.job_id)
-        if record is not None:
-            found.append(record)
-    return found
 
 
 def sessions_of(job: LocalJob) -> list[Session]:
@@ -93,5 +81,5 @@ def _read(job: LocalJob) -> Snapshot:
     # Read again: between the two reads the supervisor may have finished properly.
     state = folder.read_state()
     alive = tuple(bool(session.members()) for session in sessions_of(job))
-    records = tuple(read_records(job))
+    records = tuple(read_records(job.results, job.job_id, job.nodes))
     return Snapshot(claim, state, job.nodes, fate, alive, records)

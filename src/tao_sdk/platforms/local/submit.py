@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tao_sdk.errors import SubmissionRejectedError
 from tao_sdk.platforms.local.job_files import JobFolder, LocalJob, write_private
-from tao_sdk.platforms.local.observe import reaching, require_reachable
+from tao_sdk.platforms.local.observe import reaching
 from tao_sdk.platforms.local.orders import StagedFiles
 
 
@@ -61,7 +61,6 @@ def settle(job: LocalJob) -> bool:
     folder = job.folder
     abandoned = folder.path.with_name(f".abandoned-{job.job_id}")
     with reaching(folder.root):
-        require_reachable(job)
         if folder.path.is_dir():
             if not _forbid_start(folder):
                 return True
