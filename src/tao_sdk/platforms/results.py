@@ -21,7 +21,11 @@ def results_of(sdk: PlatformSDK, job_id: str) -> ResultSource:
         return open_results(row["results_dir"], row["local_results_dir"])
     except UnsupportedError:
         backend = sdk.backend
-        source = backend.result_source(job_ref(row)) if isinstance(backend, ServesResults) else None
+        if not isinstance(backend, ServesResults):
+            raise
+        job = job_ref(row)
+        sdk.whereabouts.require_here(job)
+        source = backend.result_source(job)
         if source is None:
             raise
         return source

@@ -127,7 +127,8 @@ class PlatformSDK(ABC):
         return Refresher(self.store, self.backend)
 
     @property
-    def _whereabouts(self) -> Whereabouts:
+    def whereabouts(self) -> Whereabouts:
+        """Tells which jobs the platform cannot be asked about."""
         return self._refresher.whereabouts
 
     @functools.cached_property
@@ -327,7 +328,7 @@ class PlatformSDK(ABC):
             tail=tail,
             cursor=cursor,
             has_ended=has_ended,
-            if_unknown=functools.partial(self._whereabouts.require_here, job),
+            if_unknown=functools.partial(self.whereabouts.require_here, job),
             poll_seconds=self.backend.poll_seconds,
             owner=self,
         )
@@ -379,7 +380,7 @@ class PlatformSDK(ABC):
         job = job_ref(row)
         replicas = self.backend.replicas(job)
         if not replicas:
-            self._whereabouts.require_here(job)
+            self.whereabouts.require_here(job)
         return replicas
 
     def check_path(self, remote_path: str) -> bool:
@@ -405,7 +406,7 @@ class PlatformSDK(ABC):
             return False
         if row["status"] in TERMINAL_STATES:
             return True
-        if self._whereabouts.at_last_poll(job_id):
+        if self.whereabouts.at_last_poll(job_id):
             return False
         asked_at = self.store.request_cancel(job_id)
         try:
@@ -435,7 +436,7 @@ class PlatformSDK(ABC):
             job = job_ref(row)
             if not isinstance(self.backend, Deletes):
                 return False
-            self._whereabouts.require_here(job)
+            self.whereabouts.require_here(job)
             if not self.backend.delete_artifacts(job):
                 return False
             remove_from_bucket(job)
@@ -486,7 +487,7 @@ class PlatformSDK(ABC):
             status = self.get_job_status(job_id)
         finally:
             backoff.close()  # no other poll of this thread accepts an older answer
-        if why := self._whereabouts.at_last_poll(job_id):
+        if why := self.whereabouts.at_last_poll(job_id):
             raise BackendUnreachableError(why)
         return status.terminal or status.status == JobState.UNKNOWN.value
 

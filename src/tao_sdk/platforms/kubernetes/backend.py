@@ -268,7 +268,6 @@ class KubernetesBackend(Backend):
         place = volumes.parse_place("results", job.native["results"]).below(job.job_id)
         namespace, template = job.native["namespace"], job.native["pod"]
         with self._asking():
-            self._require_here(job)
             node = self._node_of_results(job)
         reader = VolumeReader(self.transport, namespace, place, template, node)
         self._readers.append(reader)
