@@ -42,6 +42,14 @@ class Faults:
     """What every answer is instead of what it should be."""
     live_skips: int = 0
     """So many lines are missing at the beginning of streams."""
+    breaks_after: list[int] = field(default_factory=list)
+    """The next files that are sent break off after so many bytes."""
+    sends_parts: bool = True
+    """Whether files are sent from the middle, if asked to."""
+    hides_sizes: bool = False
+    """HEAD is answered without a look at the file."""
+    hides_times: bool = False
+    """Files are sent without their time of change."""
     page_limit: int = 1000
     """How long a page can be, whatever is asked for."""
     seed: int = 1

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lab.lepton.engine import Engine
@@ -41,11 +42,13 @@ class RefusedError(Exception):
 
 @dataclass
 class Answered:
-    """An answer; `follow`: the log of a worker, as it comes."""
+    """An answer: a body, the log of a worker as it comes (`follow`), or a file."""
 
     body: Any = None
     status: int = 200
     follow: Worker | None = field(default=None, repr=False)
+    file: Path | None = None
+    """A file to be sent."""
 
 
 class Routes:
@@ -74,6 +77,9 @@ class Routes:
                 ("GET", "/dedicated-node-groups", self._groups),
                 ("GET", "/shapes", self._shapes),
                 ("GET", "/storage-permission/([^/]+)", self._permissions),
+                ("GET", "/storage", self._storages),
+                ("GET", "/storage/([^/]+)(/(?s:.)*)?", self._stored),
+                ("HEAD", "/storage/([^/]+)(/(?s:.)*)?", self._stored),
                 ("GET", "/imagepullsecrets", self._pull_secrets),
                 ("POST", "/imagepullsecrets", self._make_pull_secret),
                 ("GET", "/usersecrets", self._secrets),
@@ -241,6 +247,37 @@ class Routes:
         if volume not in self._state.permissions:
             raise RefusedError(404, f"no permissions for {volume}")
         return Answered(self._state.permissions[volume])
+
+    def _storages(self, _: Asked) -> Answered:
+        return Answered(
+            [
+                {"metadata": {"id": name, "name": name}, "status": {"total_usage_bytes": 1}}
+                for name in self._state.storages
+            ]
+        )
+
+    def _stored(self, _: Asked, volume: str, path: str | None) -> Answered:
+        """A folder as a list of what is in it, or a file."""
+        if volume not in self._state.storages:
+            raise RefusedError(404, f"file system {volume} not found")
+        if ".." in (path or "").split("/"):
+            raise RefusedError(400, "invalid path")
+        place = self._state.volume(volume) / (path or "").strip("/")
+        if place.is_file():
+            return Answered(file=place)
+        if not place.is_dir():
+            raise RefusedError(404, f"{path} not found")
+        listed = sorted(place.iterdir())
+        return Answered(
+            [
+                {
+                    "type": "dir" if each.is_dir() else "file",
+                    "name": each.name,
+                    "path": f"{(path or '').rstrip('/')}/{each.name}",
+                }
+                for each in listed
+            ]
+        )
 
     def _pull_secrets(self, _: Asked) -> Answered:
         return Answered(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if answer.follow is not None:
             self._follow(answer.follow)
+        elif answer.file is not None:
+            self._send_file(answer.file)
         else:
             self._send(answer.status, answer.body)
 
@@ -185,7 +189,34 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _send_file(self, path: Path) -> None:
+        faults = self.server.owner.faults
+        data, seconds = path.read_bytes(), int(path.stat().st_mtime)
+        size, start = len(data), 0
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if wanted and faults.sends_parts:
+            start = int(wanted[1])
+            if start >= size:
+                raise RefusedError(416, "range not satisfiable")
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        else:
+            self.send_response(200)
+        if not (self.command == "HEAD" and faults.hides_sizes):
+            self.send_header("Content-Length", str(size - start))
+            if not faults.hides_times:
+                self.send_header("Last-Modified", formatdate(seconds, usegmt=True))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if faults.breaks_after and size:
+            self.wfile.write(data[start:][: faults.breaks_after.pop(0)])
+            self.close_connection = True
+            return
+        self.wfile.write(data[start:])
 
     def _follow(self, worker: Worker) -> None:
         """The log from its beginning, until the worker ends."""
@@ -208,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.02)
         self.wfile.write(b"0\r\n\r\n")
 
-    do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 - the base class names them
+    do_GET = do_HEAD = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 - the base class names them
 
     def log_message(self, *_: Any) -> None:
         """Nothing on the console."""

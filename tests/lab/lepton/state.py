@@ -137,6 +137,8 @@ class State:
             shape("gpu.2xsecret", 2, "ng-main", listed=False),
         ]
         self.free_gpus = {"ng-main": 64, "ng-full": 0}
+        self.storages = ["default", "lustre"]
+        """The volumes of which files are served."""
         self.permissions = {"lustre": [{"path_prefix": "/team", "allowed_users": ["*"]}]}
 
     def volume(self, name: str) -> Path:

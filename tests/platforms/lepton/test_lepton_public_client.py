@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,18 @@ told["afterwards"] = [job.metadata.id_ for job in client.job.list_all()]
 told["archive"] = [j.status.state.value for j in client.job.list_all(job_query_mode="archive_only")]
 print(json.dumps(told))
 """
+_STORAGE = """
+from pathlib import Path
+folder = "/team/results/a job"
+client.storage.get_file(f"{folder}/model.pth", sys.argv[2], "lustre")
+print(json.dumps({
+    "file systems": [one.metadata.name for one in client.storage.list_storage()],
+    "folder": [[one.name, one.type] for one in client.storage.get_dir(folder, "lustre")],
+    "kind": client.storage.get_file_type(f"{folder}/train", "lustre"),
+    "there": [client.storage.check_exists(f"{folder}{name}", "lustre") for name in ("", "/none")],
+    "content": Path(sys.argv[2]).read_text(),
+}))
+"""
 _JOB_OF_THE_SDK = """
 [job] = client.job.list_all(query="tao-toolkit=true")
 spec = job.spec
@@ -72,9 +85,9 @@ print(json.dumps({
 """
 
 
-def run_client(server: LeptonServer, source: str) -> Any:
+def run_client(server: LeptonServer, source: str, *words: str) -> Any:
     done = subprocess.run(
-        [str(public_client()), "-c", _LOGIN + source, server.url],
+        [str(public_client()), "-c", _LOGIN + source, server.url, *words],
         capture_output=True,
         text=True,
         timeout=120,
@@ -93,6 +106,20 @@ def test_it_makes_watches_and_removes_a_job(server: LeptonServer) -> None:
     assert told["groups"] == ["ng-main", "ng-full"]
     assert told["secrets"] == [["GREETING", None]], "values are written, never read"
     assert (told["afterwards"], told["archive"]) == ([], ["Deleted"])
+
+
+@pytest.mark.timeout(900)
+def test_it_fetches_files_of_a_volume(server: LeptonServer, tmp_path: Path) -> None:
+    folder = server.state.volume("lustre") / "team" / "results" / "a job"
+    (folder / "train").mkdir(parents=True)
+    (folder / "model.pth").write_text("weights")
+    assert run_client(server, _STORAGE, str(tmp_path / "copy")) == {
+        "file systems": ["default", "lustre"],
+        "folder": [["model.pth", "file"], ["train", "dir"]],
+        "kind": "dir",
+        "there": [True, False],
+        "content": "weights",
+    }
 
 
 @pytest.mark.timeout(900)

@@ -189,6 +189,15 @@ class TestRequests:
         with pytest.raises(ValueError, match="nested"):
             Response(200, {}, b"[" * 200_000).json()
 
+    def test_headers_alone(self, serve: Serve, connect: Connect) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"
+        server = serve(lambda each: each.say(head if each.method == "HEAD" else answer(b"fine")))
+        client = connect(server.url)
+        response = client.request("HEAD", "/file")
+        assert (response.headers["content-length"], response.body) == ("12", b"")
+        assert client.request("GET", "/").body == b"fine"
+        assert len(server.connections) == 1
+
     def test_http_1_0_without_a_length(self, serve: Serve, connect: Connect) -> None:
         def handler(exchange: Exchange) -> None:
             exchange.say(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")
@@ -374,6 +383,34 @@ class TestConnections:
         over.set()
         assert len(server.exchanges) == 1
 
+    def test_a_server_that_stalls_in_the_middle(self, serve: Serve, connect: Connect) -> None:
+        over = threading.Event()
+
+        def handler(exchange: Exchange) -> None:
+            exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nsome")
+            over.wait(30)
+
+        client = connect(serve(handler).url, QUICK._replace(read=0.1))
+        with pytest.raises(BackendUnreachableError, match="did not answer in time"):
+            client.request("GET", "/")
+        over.set()
+
+    def test_a_server_that_does_not_read_what_it_is_sent(self, connect: Connect) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            client = connect(url, QUICK._replace(write=0.1))
+            with pytest.raises(BackendUnreachableError, match="POST /x may or may not"):
+                client.request("POST", "/x", body=bytes(64 * 1024 * 1024))
+
+    def test_a_server_that_sends_byte_by_byte(self, serve: Serve, connect: Connect) -> None:
+        def handler(exchange: Exchange) -> None:
+            exchange.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in answer(b"fine"):
+                exchange.say(bytes([byte]))
+
+        client = connect(serve(handler).url)
+        assert [client.request("GET", "/").body for _ in range(2)] == [b"fine"] * 2
+
     def test_nobody_listens(self, connect: Connect) -> None:
         client = connect(f"http://127.0.0.1:{free_port()}")
         with pytest.raises(BackendUnreachableError, match="Connection refused") as caught:
@@ -525,6 +562,13 @@ class TestTls:
             client.request("GET", "/", tls=authority.client_context())
         assert len(server.connections) == 2
 
+    def test_a_server_that_says_nothing(self, connect: Connect, authority: Authority) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+            client = connect(url, QUICK._replace(connect=0.1))
+            with pytest.raises(BackendUnreachableError, match="did not answer in time"):
+                client.request("GET", "/", tls=authority.client_context())
+
     def test_a_server_without_tls(self, connect: Connect, authority: Authority) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -667,6 +711,22 @@ class TestProxies:
         assert [seen.method for seen in tunnel.exchanges] == ["CONNECT"]
         tunnel.close()
 
+    def test_one_with_an_ipv6_address(
+        self, serve: Serve, connect: Connect, authority: Authority
+    ) -> None:
+        server = serve(says(answer(b"fine")), tls=authority.server_context())
+        tunnel = serve(lambda exchange: tunnel_to(exchange, server.port), host="::1")
+        client = connect("https://cluster.test:6443", proxy=Proxy.parse(tunnel.url))
+        assert client.request("GET", "/", tls=authority.client_context()).body == b"fine"
+        assert tunnel.url.startswith("http://[::1]:")
+
+    def test_one_that_hangs_up(self, serve: Serve, connect: Connect, authority: Authority) -> None:
+        proxy = serve(Exchange.reset)
+        client = connect("https://cluster.test:6443", proxy=Proxy.parse(proxy.url))
+        with pytest.raises(BackendUnreachableError):
+            client.request("POST", "/x", tls=authority.client_context())
+        assert len(proxy.exchanges) == 1
+
     def test_one_that_refuses(self, serve: Serve, connect: Connect) -> None:
         proxy = serve(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"))
         way = Proxy.parse(proxy.url.replace("//", "//me:canary%3Ap%40ss%2Fword@"))
@@ -768,6 +828,31 @@ class TestStreams:
 
         with connect(serve(handler).url).stream("/log") as pieces:
             assert b"".join(pieces) == b"one\ntwo\n"
+
+    def test_http_1_0(self, serve: Serve, connect: Connect) -> None:
+        def handler(exchange: Exchange) -> None:
+            exchange.say(b"HTTP/1.0 200 OK\r\n\r\none\ntwo\n")
+            exchange.hang_up()
+
+        with connect(serve(handler).url).stream("/log") as pieces:
+            assert b"".join(pieces) == b"one\ntwo\n"
+
+    def test_a_part_of_a_file(self, serve: Serve, connect: Connect) -> None:
+        server = serve(says(answer(b"rest", 206, Content_Range="bytes 4-7/8")))
+        with connect(server.url).stream("/file", headers={"Range": "bytes=4-"}) as pieces:
+            assert (pieces.status, pieces.headers["content-range"]) == (206, "bytes 4-7/8")
+            assert b"".join(pieces) == b"rest"
+        assert server.exchanges[0].headers["range"] == "bytes=4-"
+
+    def test_a_length_that_does_not_come(self, serve: Serve, connect: Connect) -> None:
+        def handler(exchange: Exchange) -> None:
+            exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nsome")
+            exchange.hang_up()
+
+        with connect(serve(handler).url).stream("/file") as pieces:
+            assert next(pieces) == b"some"
+            with pytest.raises(BackendUnreachableError):
+                next(pieces)
 
     def test_a_refusal(self, serve: Serve, connect: Connect) -> None:
         client = connect(serve(says(answer(b"no such pod", 404))).url)

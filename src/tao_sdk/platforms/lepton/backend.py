@@ -33,6 +33,7 @@ from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.observe import Observer
 from tao_sdk.platforms.lepton.records import Records
 from tao_sdk.platforms.lepton.replicas import replica_of
+from tao_sdk.platforms.lepton.results import VolumeResults
 from tao_sdk.platforms.lepton.shapes import described
 from tao_sdk.platforms.lepton.status import has_ended, is_stopped
 from tao_sdk.platforms.lepton.submit import Submitter
@@ -228,6 +229,13 @@ class LeptonBackend(Backend):
         if not job.native["results"]:
             return {}
         return volume_programs.parse_files(self._look_at_results(job, volume_programs.FILES))
+
+    def result_source(self, job: JobRef) -> VolumeResults | None:
+        if not job.native["results"]:
+            return None
+        source, _, folder = job.native["results"]
+        volume = source.partition(":")[2] or source
+        return VolumeResults(self.transport, job.results_dir, volume, f"{folder}/{job.job_id}")
 
     # ------------------------------------------------------------------ what a workspace has
 

@@ -113,9 +113,19 @@ class LeptonClient:
             return False
         return True
 
-    def stream(self, path: str, /, *, silence: float) -> Stream:
-        """An answer that is read as it comes; it breaks off after so many seconds of silence."""
-        return self._rest.stream(path, headers=self._authorized(), silence=silence)
+    def headers_of(self, path: str, /) -> Mapping[str, str]:
+        """The headers of an answer, without its body."""
+        return self._rest.request("HEAD", path, headers=self._authorized()).headers
+
+    def stream(self, path: str, /, *, silence: float, start: int = 0) -> Stream:
+        """An answer that is read as it comes; it breaks off after so many seconds of silence.
+
+        `start` asks for the bytes from there on. The status tells whether the server does that.
+        """
+        headers = self._authorized()
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        return self._rest.stream(path, headers=headers, silence=silence)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ PULL_SECRETS = "/imagepullsecrets"
 GROUPS = "/dedicated-node-groups"
 SHAPES = "/shapes"
 LOGS = "/logs"
+STORAGE = "/storage"
 EVERYWHERE = "alive_and_archive"
 """A list of jobs, and what is asked about one, with those that are archived."""
 

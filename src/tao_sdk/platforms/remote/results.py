@@ -6,7 +6,6 @@ pull left off. What came counts only if its file is still the one that was liste
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,6 +27,7 @@ from tao_sdk.results.batches import batches
 from tao_sdk.results.comparing import digest_of, same_version
 from tao_sdk.results.links import follow, link_entry
 from tao_sdk.results.outcomes import Outcome, State, changed, failed, gone
+from tao_sdk.results.parts import Parts
 from tao_sdk.results.sources import Advance, Copies, Entry, Fetched, Kind
 
 _ATTEMPTS = 3
@@ -245,36 +245,6 @@ class _Attempt:
 
     def fail(self, entry: Entry, problem: Outcome) -> None:
         self.failed.append(Fetched(entry, None, problem=problem))
-
-
-class Parts:
-    """Content that has come, by the version that it is of: the next pull can go on with it."""
-
-    def __init__(self, folder: Path, address: str) -> None:
-        self._folder = folder
-        self._address = address
-        folder.mkdir(exist_ok=True)
-
-    def path_of(self, entry: Entry) -> Path:
-        version = (self._address, entry.path, entry.size, entry.mtime_ns)
-        name = hashlib.sha256(repr(version).encode()).hexdigest()[:32]
-        return self._folder / name
-
-    def size_of(self, entry: Entry) -> int:
-        """How much of it is here."""
-        try:
-            return self.path_of(entry).stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def is_whole(self, entry: Entry) -> bool:
-        return self.size_of(entry) == entry.size and self.path_of(entry).exists()
-
-    def drop(self, entry: Entry) -> int:
-        """Forget it; how much of it was here."""
-        size = self.size_of(entry)
-        self.path_of(entry).unlink(missing_ok=True)
-        return size
 
 
 def _unpack(answer: AnswerStream, wanted: Sequence[Entry], parts: Parts, advance: Advance) -> None:

@@ -132,8 +132,9 @@ class RestClient:
         Raises what `refusal` makes of an answer, and `BackendUnreachableError` if there is none.
         """
         call = f"{method} {path}"
-        may_repeat = method == "GET" if repeatable is None else repeatable
-        seconds = self._timeouts.read if method == "GET" else self._timeouts.write
+        only_reads = method in ("GET", "HEAD")
+        may_repeat = only_reads if repeatable is None else repeatable
+        seconds = self._timeouts.read if only_reads else self._timeouts.write
         target = self._target(path, query)
 
         def send() -> Response:
@@ -177,7 +178,7 @@ class RestClient:
             self.calls.record(call)
             with self._manager(tls) as manager:
                 answer = self._open(manager, "GET", target, None, headers, silence)
-            if answer.status == 200:
+            if answer.status in (200, 206):
                 return Stream(answer, self._unreachable)
             with contextlib.closing(answer):
                 return Response(answer.status, answer.headers, answer.read(decode_content=True))
@@ -364,6 +365,9 @@ class Stream(Iterator[bytes]):
         response: urllib3.BaseHTTPResponse,
         unreachable: Callable[[str], BackendUnreachableError],
     ) -> None:
+        self.status = response.status
+        """206 for a part that was asked for by a `Range` header."""
+        self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._unreachable = unreachable
         self._hung_up = False
