@@ -90,6 +90,19 @@ def _parts(host: str) -> _Parts:
     return _Parts(machine, boot, namespace)
 
 
+def is_abandoned(owner: str, silent_seconds: float, lease_seconds: float) -> bool:
+    """Whether the process that `owner` names has ended, as far as can be seen from here.
+
+    One that cannot be examined from here counts as ended once it was silent for longer than its
+    lease; an empty name stands for one that has given up.
+    """
+    process = ProcessIdentity.parse(owner)
+    if process is None:
+        return True
+    fate = process.fate
+    return silent_seconds > lease_seconds if fate is Fate.UNKNOWN else fate is Fate.GONE
+
+
 def fate_by_host(host: str, here: str) -> Fate | None:
     """What the host of a process alone tells about it; None: `here` must look at the process."""
     theirs, ours = _parts(host), _parts(here)

@@ -61,6 +61,18 @@ class BrevLab(ContainerLab[BrevSDK]):
         eventually(lambda: "waiting for GPUs" in waiting.refresh().message)
         return waiting
 
+    def snapshot(self) -> object:
+        """The instances, their files, and the containers of this lab's jobs in full."""
+        engine, machines = self.cloud.engine, self.cloud.folder / "machines"
+        files = {
+            str(path): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+            for path in sorted(machines.glob("*/home/.tao-sdk/**/*"))
+            if path.suffix != ".new"  # a supervisor replaces files by a rename
+        }
+        names = [f"tao-job-{job_id}" for job_id in sorted(self.jobs_in_reality())]
+        described = [engine.docker("inspect", name, check=False) for name in names]
+        return sorted(self.cloud.names()), files, described
+
     def submission_steps(self) -> dict[str, str]:
         arm = f"{DIE}from tao_sdk.platforms.brev.machine import Machine\n"
         copy = "copy = Machine.upload\nMachine.upload = lambda *a, **k: (copy(*a, **k), die())[0]"

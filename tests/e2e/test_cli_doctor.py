@@ -18,7 +18,7 @@ from test_cli_terminal import ESCAPE, at_terminal
 from tao_sdk import JobStore
 from tao_sdk.cli.checks.installation import EXTRAS
 from tao_sdk.job_store import NewJob
-from tao_sdk.platforms.brev.ledger import DELETED, KEPT, UNWANTED, Entry, ledger_of
+from tao_sdk.platforms.brev.ledger import DELETED, KEPT, ORDERED, UNWANTED, Entry, ledger_of
 
 CANARY = "canary-51f9c0"
 
@@ -280,7 +280,13 @@ def test_instances_that_nobody_uses(cli: Cli, tmp_path: Path) -> None:
     ledger.order(Entry("tao-00000004", "j", "g5.xlarge", 1.5, day, state=DELETED, since=day))
     now = time.time()
     ledger.order(Entry("tao-00000005", "j", "g5.xlarge", 1.5, day, state=DELETED, since=now))
+    ledger.order(Entry("tao-00000006", "j", "g5.xlarge", 1.5, now, state=ORDERED))
+    (store.with_name(f"{store.stem}.brev") / "instances" / "tao-00000007.json").write_text("{")
     state = ("--state", "mine.json")
+    [being_made] = _check(cli, "tao-00000006", *state, code=1)
+    assert (being_made["level"], "being made" in being_made["text"]) == ("ok", True)
+    [damaged] = _check(cli, "tao-00000007", *state, code=1)
+    assert (damaged["level"], "is damaged" in damaged["text"]) == ("note", True)
     [orphan] = _check(cli, "tao-00000001", *state, code=1)
     assert orphan["level"] == "problem"
     assert "24.0 hours old, $1.50 an hour, about $36.00 so far" in orphan["text"]

@@ -9,6 +9,7 @@ silence, measured in the file server's time because the hosts' clocks may differ
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
@@ -186,6 +187,18 @@ class Ticket:
     def drop_lock(self) -> None:
         if self.holds_lock:
             self._lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a file for the body, on any file system; `StoreBusyError` in the end."""
+    deadline = Deadline.from_settings()
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(FileGate(path).held(deadline))
+        except NoFileLocksError:
+            held.enter_context(NetworkLock(path).held(deadline))
+        yield
 
 
 def _owner_of(path: Path) -> ProcessIdentity | None:

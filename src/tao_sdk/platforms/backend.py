@@ -312,11 +312,14 @@ class Backend(ABC):
         """
 
     def provide(self, plans: Sequence[Plan]) -> None:  # noqa: B027 - most have nothing that takes long
-        """Do slow work before these plans are submitted: fetch or convert their images.
+        """Do slow work before these plans are submitted: fetch their images, rent machines.
 
         Called before the jobs are written down: a row that waits half an hour for an image would
-        look like an abandoned submission. `submit` reports images that cannot be had.
+        look like an abandoned submission. `submit` reports what cannot be had.
         """
+
+    def withdraw(self, plans: Sequence[Plan]) -> None:  # noqa: B027 - most provide nothing that costs
+        """Give back what `provide` got for plans that will not be submitted after all."""
 
     @abstractmethod
     def submit(self, plan: Plan) -> Submission:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tao_sdk.errors import TaoError
+from tao_sdk.errors import DamagedRowError, TaoError
 from tao_sdk.platforms.backend import JobRef
 
 _Answer = TypeVar("_Answer")
@@ -19,13 +19,13 @@ def ask_isolated(
     """Ask about all jobs at once, and about halves of them if that fails unexpectedly.
 
     `instead` answers for the jobs that fail when asked about alone. Errors of ours concern the
-    platform and are raised.
+    platform and are raised, except those about a damaged file of one job.
     """
     try:
         return ask(jobs)
-    except TaoError:
-        raise
     except Exception as error:
+        if isinstance(error, TaoError) and not isinstance(error, DamagedRowError):
+            raise
         if len(jobs) == 1:
             import logging  # most processes log nothing
 
@@ -40,4 +40,6 @@ def ask_isolated(
 
 def senseless(error: Exception) -> str:
     """What is said about a job whose answer raised this."""
+    if isinstance(error, DamagedRowError):
+        return str(error)
     return f"its answer makes no sense ({type(error).__name__}: {error})"

@@ -25,7 +25,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ from tao_sdk.job_store import NewJob, Row, decode_strictly
 from tao_sdk.platforms.backend import Backend, JobIdentity, JobRef, Plan, Submission
 from tao_sdk.platforms.isolation import ask_isolated
 from tao_sdk.platforms.whereabouts import Whereabouts
-from tao_sdk.process_identity import Fate, ProcessIdentity
+from tao_sdk.process_identity import ProcessIdentity, is_abandoned
 
 if TYPE_CHECKING:
     from tao_sdk.job_store import JobStore
@@ -161,9 +161,11 @@ class Submitter:
         try:
             yield
         except JobExistsError:
+            self._backend.withdraw(tuple(batch.waiting))
             raise  # the rows are another submission's
         except Exception:
             _despite_interrupts(lambda: self._release(batch.job_ids))
+            self._backend.withdraw(tuple(batch.waiting))
             raise
         except BaseException as interrupt:
             uncertain = self._settle_interrupted(batch)
@@ -199,8 +201,9 @@ class Submitter:
         never_begun = []
         while batch.waiting:
             with contextlib.suppress(IndexError):  # a thread was faster
-                never_begun.append(batch.waiting.popleft().job_id)
-        self._reject_interrupted(never_begun)
+                never_begun.append(batch.waiting.popleft())
+        self._reject_interrupted([plan.job_id for plan in never_begun])
+        self._backend.withdraw(never_begun)
         rows = self._store.jobs_by_id([plan.job_id for plan in batch.cut_short])
         unsettled = [row for row in rows.values() if row["phase"] == "submitting"]
         if unsettled:
@@ -382,12 +385,6 @@ def _despite_interrupts(work: Callable[[], object]) -> None:
 
 def owner_is_gone(row: Mapping[str, Any]) -> bool:
     """Whether the process that was submitting this job has ended, as far as can be seen."""
-    owner = ProcessIdentity.parse(row["owner"])
-    if owner is None:  # released by its owner
-        return True
-    fate = owner.fate
-    if fate is Fate.UNKNOWN:
-        lease = timedelta(seconds=settings.get_seconds("TAO_SDK_SUBMIT_LEASE_SECONDS"))
-        begun = datetime.fromisoformat(row["updated_at"])
-        return datetime.now(timezone.utc) - begun > lease
-    return fate is Fate.GONE
+    lease = settings.get_seconds("TAO_SDK_SUBMIT_LEASE_SECONDS")
+    silence = datetime.now(timezone.utc) - datetime.fromisoformat(row["updated_at"])
+    return is_abandoned(row["owner"], silence.total_seconds(), lease)

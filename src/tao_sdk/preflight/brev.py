@@ -17,7 +17,7 @@ from typing import Any
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, ValidationError
 from tao_sdk.platforms.brev.client import API_KEY_PREFIX, INSTALL_HINT, LOGIN_HINT, BrevClient
-from tao_sdk.platforms.brev.offers import FOR_A_CLOUD, best_offer
+from tao_sdk.platforms.brev.offers import OFFER_OPTIONS, fitting_offers
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
 from tao_sdk.platforms.brev.parse import Instance
 from tao_sdk.platforms.request import checked_options
@@ -102,15 +102,11 @@ def _instance(asked: Any, instances: Sequence[Instance]) -> Check:
 
 def _offer(request: PreflightRequest, cli: BrevClient) -> Check:
     """One that is made for the job: which, and what it costs."""
-    given = {
-        name: request.options[name]
-        for name in ("gpu_type", *FOR_A_CLOUD)
-        if request.options.get(name)
-    }
+    given = {name: request.options[name] for name in OFFER_OPTIONS if request.options.get(name)}
     try:
         options = checked_options(BrevOptions, given)
         count = 1 if request.gpu_count is None else request.gpu_count
-        return passed("brev.offer", str(best_offer(cli, options, count)))
+        return passed("brev.offer", str(fitting_offers(cli, options, count)[0]))
     except TaoError as error:
         remedy = "Ask for another (`brev search` lists them), or name one you have: instance_id."
         return failed("brev.offer", str(error), remedy)

@@ -95,6 +95,13 @@ class BrevCloud:
         self._cloud.boot(one)
         self._cloud.save(one)
 
+    def fail(self, name: str) -> None:
+        """It breaks: nothing runs on it any more, and Brev says so."""
+        one = self._cloud.find(name)
+        self._cloud.halt(one)
+        one["status"] = "FAILURE"
+        self._cloud.save(one)
+
     def vanish(self, name: str) -> None:
         """As if somebody had deleted it in Brev's console."""
         program.vanish(self._cloud, self._cloud.find(name))

@@ -33,17 +33,21 @@ import uuid
 VERSION = "v0.6.335"
 OFFERS = [
     {
-        "type": "g5g.xlarge",
-        "gpu_name": "T4G",
-        "gpu_count": 1,
-        "price_per_hour": 0.42,
-        "arch": "arm64",
-    },
-    {"type": "g5.xlarge", "gpu_name": "A10G", "gpu_count": 1, "price_per_hour": 1.21},
-    {"type": "g6e.xlarge", "gpu_name": "L40S", "gpu_count": 1, "price_per_hour": 2.23},
-    {"type": "g6e.xlarge-cheap", "gpu_name": "L40S", "gpu_count": 1, "price_per_hour": 1.95},
-    {"type": "g6e.12xlarge", "gpu_name": "L40S", "gpu_count": 4, "price_per_hour": 8.9},
-    {"type": "p4d.24xlarge", "gpu_name": "A100", "gpu_count": 8, "price_per_hour": 20.0},
+        "type": kind,
+        "provider": provider,
+        "gpu_name": gpu,
+        "gpu_count": count,
+        "price_per_hour": price,
+        "arch": arch,
+    }
+    for kind, provider, gpu, count, price, arch in (
+        ("g5g.xlarge", "aws", "T4G", 1, 0.42, "arm64"),
+        ("g5.xlarge", "aws", "A10G", 1, 1.21, "x86_64"),
+        ("g6e.xlarge", "aws", "L40S", 1, 2.23, "x86_64"),
+        ("g6e.xlarge-cheap", "crusoe", "L40S", 1, 1.95, "x86_64"),
+        ("g6e.12xlarge", "aws", "L40S", 4, 8.9, "x86_64"),
+        ("p4d.24xlarge", "aws", "A100", 8, 20.0, "x86_64"),
+    )
 ]
 CPU_OFFERS = [
     {"type": "n2d-standard-2", "vcpus": 2, "price_per_hour": 0.1},
@@ -222,6 +226,8 @@ def ls(cloud: Cloud, words: list[str]) -> None:
 
 def search(cloud: Cloud, words: list[str]) -> None:
     offers = CPU_OFFERS if "cpu" in words else OFFERS
+    if region := cloud.read("config.json").get("region"):
+        offers = [{**offer, "location": region} for offer in offers]
     if cloud.read("faults.json").get("shape") == "list":
         offers = [
             {"type": o["type"], "gpu": o.get("gpu_name", ""), "gpuCount": o.get("gpu_count", 0)}
@@ -240,7 +246,10 @@ def create(cloud: Cloud, words: list[str]) -> None:
     print(f"Trying {kind} for 1 instance(s)...", file=sys.stderr)
     with cloud.lock():
         taken = os.path.exists(cloud.path("instances", f"{name}.json"))
-        if said := faults.get("create_fails") or ("duplicate workspace" if taken else ""):
+        none_left = "insufficient capacity" if kind in faults.get("none_left", ()) else ""
+        if said := (
+            faults.get("create_fails") or none_left or ("duplicate workspace" if taken else "")
+        ):
             print(f"[Worker 1] {kind} Failed: {said}\n", file=sys.stderr)
             print(f"Type {kind} had failures, trying next type...\n", file=sys.stderr)
             print("Warning: Only created 0/1 instances", file=sys.stderr)

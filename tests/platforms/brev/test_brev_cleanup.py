@@ -13,6 +13,7 @@ import pytest
 from brev_lab import BrevLab
 
 from lab.docker.images import BUSYBOX
+from tao_sdk.platforms.brev.ledger import ledger_of
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.watcher import Watcher
 
@@ -89,7 +90,7 @@ def test_a_job_of_every_ending(lab: BrevLab) -> None:
 
 _ARM = """
 import os, signal
-from tao_sdk.platforms.brev import cleanup
+from tao_sdk.platforms.brev.advance import Advancer
 from tao_sdk.platforms.brev.client import BrevClient
 from tao_sdk.platforms.brev.instances import Instances
 from tao_sdk.platforms.brev.ledger import Ledger
@@ -107,14 +108,17 @@ def die_at(owner, name, when, before):
         return result
     setattr(owner, name, wrapped)
 """
-# Where a client is killed (what it is about to do, or has just done), and what its job comes to.
+# Where a client is killed (before or after what it does), and what its job comes to. One
+# whose instance was not ready was never written down.
 STEPS = {
-    "before the note of an order": ('die_at(Ledger, "order", "", True)', "Error"),
-    "after the note of an order": ('die_at(Ledger, "order", "", False)', "Error"),
-    "after the order": ('die_at(BrevClient, "create", "", False)', "Error"),
-    "before the job is sent": ('die_at(Machine, "upload", "", True)', "Error"),
+    "before its order is recorded": ('die_at(Ledger, "order", "", True)', ""),
+    "after its order was recorded": ('die_at(Ledger, "order", "", False)', ""),
+    "after the order": ('die_at(BrevClient, "create", "", False)', ""),
+    "after its instance was ready": ('die_at(Instances, "wait_until_ready", "", False)', ""),
+    "before the job is sent": ('die_at(Instances, "use", "", True)', "Error"),
+    "after the ledger has the job": ('die_at(Instances, "use", "", False)', "Error"),
     "after the job was sent": ('die_at(Machine, "run", "submit", False)', "Complete"),
-    "after its log was saved": ('die_at(cleanup, "save", "", False)', "Complete"),
+    "after its log was saved": ('die_at(Advancer, "_save", "", False)', "Complete"),
     "before the instance is deleted": ('die_at(BrevClient, "change", "delete", True)', "Complete"),
     "after the instance was deleted": ('die_at(BrevClient, "change", "delete", False)', "Complete"),
 }
@@ -127,12 +131,46 @@ def test_a_client_killed(lab: BrevLab, step: str) -> None:
     child = lab.start_python(f"{_ARM}{arm}\n{_CHILD}", asked)
     _, said = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGKILL, said
+    check_every_instance_is_known(lab)
     check_nothing_is_left(lab)
     sdk = lab.sdk()
-    [job] = sdk.list_jobs()
-    assert job.status == status, sdk.get_job_status(job.id).message
+    jobs = sdk.list_jobs()
+    assert [job.status for job in jobs] == ([status] if status else [])
     if status == "Complete":
-        assert sdk.get_job_logs(job.id) == "fine\n"
+        assert sdk.get_job_logs(jobs[0].id) == "fine\n"
+
+
+def check_every_instance_is_known(lab: BrevLab) -> None:
+    entries = ledger_of(lab.sdk().store.path).entries()
+    assert lab.cloud.names() <= {lab.instance, *(entry.name for entry in entries)}
+
+
+def kill_at_random_moments(lab: BrevLab, count: int, seed: int) -> None:
+    """Between the start of a client and the moment at which an undisturbed one has finished."""
+    moments = random.Random(seed)
+    began = time.monotonic()
+    run(lab, "complete", moments)
+    whole = time.monotonic() - began
+    for _ in range(count):
+        child = lab.start_python(_CHILD, json.dumps(job_of("killed client")))
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(moments.uniform(0, whole))  # the fault to inject, not a wait
+        child.kill()
+        child.communicate(timeout=60)
+        check_every_instance_is_known(lab)
+    check_nothing_is_left(lab)
+
+
+@pytest.mark.timeout(600)
+def test_clients_killed_at_random_moments(lab: BrevLab) -> None:
+    kill_at_random_moments(lab, 5, seed=17)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_a_hundred_clients_killed_at_random_moments(lab: BrevLab) -> None:
+    kill_at_random_moments(lab, 100, seed=18)
 
 
 def test_what_a_killed_client_was_sending_does_not_stay(lab: BrevLab) -> None:

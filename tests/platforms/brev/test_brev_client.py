@@ -9,8 +9,7 @@ import pytest
 
 from tao_sdk.errors import BackendUnreachableError, CredentialError, PlatformError
 from tao_sdk.platforms.brev import BrevSDK
-from tao_sdk.platforms.brev.client import BrevClient
-from tao_sdk.platforms.brev.errors import RefusedError
+from tao_sdk.platforms.brev.client import BrevClient, RefusedError
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import visible_command_lines
 from tao_sdk.platforms.remote.streams import CutOffError

@@ -14,6 +14,10 @@ from tao_sdk.platforms.brev.parse import (
     parse_instances,
     parse_offers,
     parse_version,
+    says_name_taken,
+    says_no_capacity,
+    says_no_login,
+    says_no_such_instance,
 )
 
 ROWS = [
@@ -63,7 +67,7 @@ class TestInstances:
             ("STOPPING", False, False, False, True),
             ("DELETING", False, True, False, False),
             ("FAILURE", False, False, True, False),
-            ("UNHEALTHY", False, False, True, False),
+            ("UNHEALTHY", False, False, False, False),
             ("", False, False, False, False),
         ],
     )
@@ -82,6 +86,10 @@ class TestOffers:
         assert parse_offers(json.dumps(arm)) == [Offer("t", "L40S", 2, 3.5, arch="arm64")]
         old = [{"type": "t", "gpu": "L40S", "gpuCount": 2}]
         assert parse_offers(json.dumps(new)) == [Offer("t", "L40S", 2, 3.5)]
+        placed = [{**new[0], "provider": "aws", "location": "us-east-1"}]
+        assert parse_offers(json.dumps(placed)) == [
+            Offer("t", "L40S", 2, 3.5, provider="aws", region="us-east-1")
+        ]
         assert parse_offers(json.dumps(old)) == [Offer("t", "L40S", 2, None)]
 
 
@@ -89,3 +97,39 @@ def test_version_and_flags() -> None:
     assert parse_version("Current version: v0.6.322") == (0, 6, 322)
     assert parse_version("dev") is None
     assert parse_flags("  -t, --type string\n --detached") == {"type", "detached"}
+
+
+@pytest.mark.parametrize(
+    ("said", "no_login", "no_capacity", "no_such", "taken"),
+    [
+        ("Error: 401 Unauthorized", True, False, False, False),
+        (
+            "You are currently logged out, would you like to log in? [y/n]: ",
+            True,
+            False,
+            False,
+            False,
+        ),
+        ("[error] EOF", False, False, False, False),
+        ("rpc failed: EOF", True, False, False, False),
+        ("insufficient capacity for g5.xlarge in us-east", False, True, False, False),
+        ("rpc error: code = Unavailable desc = try again", False, False, False, False),
+        ("could only create 0/1 instances", False, False, False, False),
+        ("duplicate workspace", False, False, False, True),
+        ('instance "x" not found', False, False, True, False),
+        ("no workspace with that name", False, False, True, False),
+        ("1 error occurred:\n\t* instance with id/name x not found", False, False, True, False),
+        ("instance tao-1234 already exists", False, False, False, True),
+        ("dial tcp: i/o timeout", False, False, False, False),
+    ],
+)
+def test_complaints(
+    said: str, no_login: bool, no_capacity: bool, no_such: bool, taken: bool
+) -> None:
+    found = (
+        says_no_login(said),
+        says_no_capacity(said),
+        says_no_such_instance(said),
+        says_name_taken(said),
+    )
+    assert found == (no_login, no_capacity, no_such, taken)

@@ -20,7 +20,8 @@ from tao_sdk.platforms.brev.plan import Place
 from tao_sdk.platforms.request import JobRequest, build_request
 
 IDENTITY = JobIdentity("0f1e2d3c-0000-4000-8000-000000000001", "a" * 32)
-NEW = Place("tao-0f1e2d3c", Offer("g6e.xlarge", "L40S", 1, 2.0))
+OFFER = Offer("g6e.xlarge", "L40S", 1, 2.0)
+NEW = Place("tao-0f1e2d3c", (OFFER,))
 
 
 def request(**keywords: Any) -> JobRequest:
@@ -110,6 +111,9 @@ def test_results_go_to_the_mount_else_to_the_bucket(monkeypatch: pytest.MonkeyPa
         ({"instance_id": "x", "cloud_cred_id": "c"}, "cloud_cred_id"),
         ({"instance_id": "x", "workspace_group_id": "g"}, "workspace_group_id"),
         ({"instance_id": "x", "keep": True}, "keep"),
+        ({"instance_id": "x", "max_price": 2}, "max_price"),
+        ({"instance_id": "x", "provider": "aws"}, "provider"),
+        ({"instance_id": "x", "region": "us"}, "region"),
         ({"image": ""}, "image"),
         ({"image": "a b"}, "image"),
     ],
@@ -137,6 +141,10 @@ def test_one_node() -> None:
         {"max_hours": float("nan")},
         {"idle_minutes": float("inf")},
         {"max_hours": True},
+        {"max_price": 0},
+        {"max_price": "2"},
+        {"provider": "--help"},
+        {"region": "a b"},
         {"keep": 1},
         {"instance_id": 7},
         {"mounts": "/a:/x:rx"},
@@ -167,3 +175,23 @@ def test_costs_are_said() -> None:
     )
     assert "is gone with the instance" in second
     assert planning.notes(request(), Place("box"), "s3://bucket/x") == ()
+
+
+def test_the_plan_shows_price_limit_and_what_is_tried_next() -> None:
+    dearer = Offer("p5", "L40S", 1, 3.0, "aws", "us-east-1")
+    place = NEW._replace(offers=(OFFER, dearer))
+    asked = request(max_price=3)
+    where = planning.artefacts(planning.stage(asked, IDENTITY), asked, place)[0].text
+    assert where.splitlines() == [
+        "instance tao-0f1e2d3c",
+        "made for this job: g6e.xlarge (1 x L40S, $2.00 an hour)",
+        "if Brev has none left: p5 (1 x L40S, aws us-east-1, $3.00 an hour)",
+        "price limit: $3.00 an hour",
+        "deleted after",
+        "gpus 1",
+    ]
+    assert "; if Brev has none left: p5 (1 x L40S" in planning.notes(asked, place, "s3://b/x")[0]
+    kept = planning.notes(request(keep=True), place, "s3://b/x")[0]
+    assert "($2.00 an hour; $3.00 an hour at most)" in kept
+    unlimited = planning.artefacts(planning.stage(request(), IDENTITY), request(), NEW)[0].text
+    assert "price limit: none (max_price=)" in unlimited

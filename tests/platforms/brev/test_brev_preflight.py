@@ -37,8 +37,8 @@ def test_what_would_be_ordered(lab: BrevLab) -> None:
         [found] = [c for c in run_preflight(asked, BANK).checks if c.name == "brev.offer"]
         return found
 
-    assert offer(1).message == "g5.xlarge (1 x A10G, $1.21 an hour)"
-    assert offer(2, gpu_type="L40S").message == "g6e.12xlarge (4 x L40S, $8.90 an hour)"
+    assert offer(1).message == "g5.xlarge (1 x A10G, aws, $1.21 an hour)"
+    assert offer(2, gpu_type="L40S").message == "g6e.12xlarge (4 x L40S, aws, $8.90 an hour)"
     assert offer(0).message == "n2d-standard-2 (no GPU, $0.10 an hour)"
     for gpu_count, options, says in (
         (1, {"gpu_type": "H200"}, "there are: A100, A10G, L40S, T4G"),

@@ -24,7 +24,7 @@ def ended(code: str = "0", oom: str = "false", canceled: str = "no", why: str = 
     [
         (ended("0"), "Complete", "completed"),
         (ended("3"), "Error", "exit code 3"),
-        (ended("137", oom="true"), "Error", "want of memory"),
+        (ended("137", oom="true"), "Error", "memory ran out"),
         (ended("143", canceled="yes"), "Canceled", "cancelled"),
         (ended("", canceled="yes", why="cancelled before it began"), "Canceled", "cancelled"),
         (ended("", why="its image could not be pulled: denied"), "Error", "could not be pulled"),
@@ -49,6 +49,11 @@ def test_unknown_is_missing_and_silence_is_not() -> None:
     seen = judge("j", parse_answer(silent), "box")
     assert seen.state is None
     assert "no daemon" in seen.unreachable
+
+
+def test_a_lost_supervisor_is_due() -> None:
+    said = [Section("open", "j running", b"starting"), Section("unattended", "j", b"")]
+    assert [judge("j", parse_answer(said[:count]), "box").due for count in (1, 2)] == [False, True]
 
 
 def test_an_end_is_known_though_docker_is_silent() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tao_sdk.errors import DamagedRowError
 from tao_sdk.platforms.brev.status import End
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles, OutcomeFiles
 from tao_sdk.platforms.docker.status import Outcome
@@ -39,8 +40,38 @@ def test_what_the_version_before_kept_is_read(tmp_path: Path) -> None:
     assert files.outcome("job") == Outcome(3, "a", "b", oom_killed=True, log_tail="x")
     assert files.log("job").read_bytes() == b"\1frames"
     assert files.is_marked("job", CANCELED)
-    ends = OutcomeFiles(tmp_path, End, outcome_name="end.json", log_name="log")
-    assert ends.outcome("job") == End(0, "a", "b")
+    assert ends(tmp_path).outcome("job") == End(0, "a", "b")
+
+
+def ends(folder: Path) -> OutcomeFiles[End]:
+    return OutcomeFiles(folder, End, outcome_name="end.json", log_name="log")
+
+
+def test_what_a_newer_version_adds_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "end.json").write_text('{"exit_code": 0, "why": "", "node": "n1"}')
+    assert ends(tmp_path).outcome("job") == End(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"exit_code": "0"}', "its exit_code cannot be '0'"),
+        ('{"exit_code": true}', "its exit_code cannot be True"),
+        ('{"exit_code": 0, "why": ["x"]}', r"its why cannot be \['x'\]"),
+        ('{"exit_code": 0, "canceled": 1}', "its canceled cannot be 1"),
+        ('{"exit_code": 1e999}', "its exit_code cannot be inf"),
+        ("{}", "it has no exit_code"),
+        ("[]", "it holds no JSON object"),
+        ("[" * 100_000, "it is not JSON"),
+        ("", "it is not JSON"),
+    ],
+)
+def test_damage_is_a_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "end.json").write_text(text)
+    with pytest.raises(DamagedRowError, match=rf"job/end\.json is damaged: {complaint}"):
+        ends(tmp_path).outcome("job")
 
 
 def test_everything_is_private(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tao_sdk.cli.session import Place
 from tao_sdk.job_states import TERMINAL_STATES
 from tao_sdk.job_store import JobStore
 from tao_sdk.job_store.paths import state_paths
-from tao_sdk.platforms.brev.ledger import DELETED, KEPT, UNWANTED, Entry, ledger_of
+from tao_sdk.platforms.brev.ledger import DELETED, KEPT, ORDERED, UNWANTED, Entry, ledger_of
 
 # How long Brev may take to delete one before it is worth a look.
 _DELETED_HOURS = 1.0
@@ -36,6 +36,8 @@ def _finding(entry: Entry, store: JobStore | None) -> Finding | None:
         return problem(entry.name, f"{facts}; {why}", delete)
     if entry.state == KEPT:
         return note(entry.name, f"{facts}; kept: {entry.why}", f"if you are done with it: {delete}")
+    if entry.state == ORDERED and not entry.overdue:
+        return Finding(entry.name, f"{facts}; it is being made")
     if entry.state == DELETED:
         if entry.state_hours < _DELETED_HOURS:
             return None

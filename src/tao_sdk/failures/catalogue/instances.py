@@ -47,7 +47,7 @@ CAUSES = (
         id="instance-gone",
         err_class=ErrClass.INFRA,
         cause="its instance is gone, and the job with it: {what}",
-        suggestion="somebody or a lifetime (max_hours=) deleted it, or the cloud took it back: run "
+        suggestion="a user or a lifetime (max_hours=) deleted it, or the cloud took it back: run "
         "the job again; results in a bucket outlive their instance",
         reason=(r"(?P<what>its instance \S{1,80} is gone)",),
         standing=Standing.DECISIVE,
@@ -55,9 +55,19 @@ CAUSES = (
         sample="vanished: its instance tao-1234 is gone, and its log",
     ),
     Cause(
+        id="instance-failed",
+        err_class=ErrClass.INFRA,
+        cause="the instance failed, and the job with it: {what}",
+        suggestion="run the job again; results in a bucket outlive their instance",
+        reason=(r"(?P<what>its instance \S{1,80} failed \(Brev says \S{1,40}\))",),
+        standing=Standing.DECISIVE,
+        specificity=80,
+        sample="its instance tao-1234 failed (Brev says FAILURE), and the job with it",
+    ),
+    Cause(
         id="instance-container-removed",
         err_class=ErrClass.INFRA,
-        cause="somebody removed the job's container from its instance",
+        cause="the job's container was removed from its instance",
         suggestion="run it again; `docker system prune` on an instance takes jobs along",
         reason=(r"its container was removed, and it left no word",),
         standing=Standing.DECISIVE,

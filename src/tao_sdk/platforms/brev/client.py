@@ -21,12 +21,6 @@ from tao_sdk import settings
 from tao_sdk.atomic_files import write_private_json
 from tao_sdk.errors import BackendUnreachableError, PlatformError
 from tao_sdk.platforms.backend import CallLog
-from tao_sdk.platforms.brev.errors import (
-    NotLoggedInError,
-    RefusedError,
-    says_no_login,
-    why_not_made,
-)
 from tao_sdk.platforms.brev.parse import (
     Instance,
     Offer,
@@ -34,6 +28,8 @@ from tao_sdk.platforms.brev.parse import (
     parse_instances,
     parse_offers,
     parse_version,
+    says_no_login,
+    why_not_made,
 )
 from tao_sdk.platforms.remote.streams import RunningProgram, started
 
@@ -62,6 +58,14 @@ LOGIN_HINT = (
     "console, which brev programs from September 2026 on take; other tokens are not used, because "
     "the program takes them only where every user could read them"
 )
+
+
+class NotLoggedInError(BackendUnreachableError):
+    """No valid login or API key."""
+
+
+class RefusedError(PlatformError):
+    """The program ran and refused."""
 
 
 class Said(NamedTuple):

@@ -1,51 +1,51 @@
-"""Instances: ordered, waited for, given back. What costs money is looked after here.
+"""Instances: ordered, waited for, used, given back.
 
-Every order is in the ledger before it is given. What nobody wants any more is marked there first
-and then deleted, again and again until the list does not have it.
+An instance costs money. Every order is in the ledger before it is sent; what is no longer needed is
+marked there first, and then deleted again and again until Brev's list does not have it.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.errors import (
-    BackendUnreachableError,
-    CapacityError,
-    SubmissionRejectedError,
-)
-from tao_sdk.platforms.brev.client import BrevClient
-from tao_sdk.platforms.brev.errors import (
-    RefusedError,
-    says_name_taken,
-    says_no_capacity,
-    says_no_such_instance,
-)
+from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
+from tao_sdk.platforms.brev.client import BrevClient, RefusedError
 from tao_sdk.platforms.brev.ledger import (
     DELETED,
     IN_USE,
     KEPT,
     LATE_SECONDS,
+    ORDERED,
     UNWANTED,
     Entry,
     Ledger,
 )
 from tao_sdk.platforms.brev.machine import Machine
-from tao_sdk.platforms.brev.parse import Instance
+from tao_sdk.platforms.brev.parse import (
+    Instance,
+    Offer,
+    says_name_taken,
+    says_no_capacity,
+    says_no_such_instance,
+)
 from tao_sdk.platforms.common.ttl_cache import TtlCache
-from tao_sdk.platforms.remote.framing import Section
 
 _log = logging.getLogger("tao_sdk.brev")
-# Between two looks at an instance that is being made: short at first, then as the contract has it.
+# The delay between two looks at an instance that is being made grows from the one to the other.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
-# Until whoever waits is told again of a state that lasts.
+# A listener is told again of a stage that lasts so long.
 SAY_AGAIN_SECONDS = 30.0
-# Every look goes through two programs and a network; a second one may do without.
+# A list costs two programs and a network; some callers may use one of this age.
 _FRESH_SECONDS = 10.0
+_DELETE_PAUSES = (0.2, 0.5)
+UNSEEN = "its job is over, and it is not known how it ended"
 
 
 class InstanceProgress(NamedTuple):
@@ -65,23 +65,28 @@ Listener = Callable[[InstanceProgress], None]
 class Instances:
     """The instances of an account, and those among them that this store has ordered."""
 
-    def __init__(self, cli: BrevClient, ledger: Ledger, listener: Listener) -> None:
+    def __init__(
+        self,
+        cli: BrevClient,
+        ledger: Ledger,
+        machine: Callable[[str], Machine],
+        listener: Listener,
+    ) -> None:
         self._cli = cli
         self.ledger = ledger
+        self._machine = machine
         self._listener = listener
         self._listed: TtlCache[list[Instance]] = TtlCache(_FRESH_SECONDS)
 
-    # ------------------------------------------------------------------ looking
-
     def listed(self, *, fresh: bool = True) -> dict[str, Instance]:
-        """All of them by name; with `fresh` as they are now."""
+        """All instances of the account by name; with `fresh` as they are now."""
         if fresh:
             self._listed.forget("all")
         listed = self._listed.get("all", self._cli.instances)
         return {instance.name: instance for instance in listed}
 
     def find(self, asked: str, *, fresh: bool = False) -> Instance:
-        """One that is there, by name or id."""
+        """The instance of that name or id."""
         found = self.listed(fresh=fresh)
         for instance in found.values():
             if asked in (instance.name, instance.id):
@@ -91,111 +96,167 @@ class Instances:
 
     # ------------------------------------------------------------------ ordering
 
-    def order(self, entry: Entry, extra: Sequence[str]) -> None:
-        """Have an instance made. `SubmissionRejectedError` where none is."""
-        self.ledger.order(entry)
-        try:
-            self._cli.create(entry.name, entry.type, extra)
-        except RefusedError as error:
-            told = str(error)
-            if says_name_taken(told):
-                return  # by us: the name is made of the job's id
-            if says_no_capacity(told):
-                raise CapacityError(f"Brev has no {entry.type} to give: {error}") from error
-            raise SubmissionRejectedError(f"Brev makes no instance: {error}") from error
+    def order(self, name: str, offers: Sequence[Offer], flags: Sequence[str]) -> None:
+        """Order the first of these offers that can be had; each order is in the ledger first."""
+        for offer, following in zip(offers, (*offers[1:], None), strict=True):
+            self.renew(name, type=offer.type, price=offer.price)
+            try:
+                self._cli.create(name, offer.type, flags)
+            except RefusedError as error:
+                told = str(error)
+                if says_name_taken(told):
+                    return  # by us: the name is made of the job's id
+                if not says_no_capacity(told):
+                    raise SubmissionRejectedError(f"Brev makes no instance: {error}") from error
+                if following is None:
+                    nor = "".join(f", nor {other.type}" for other in offers[1:])
+                    why = f"Brev has no {offers[0].type} to give{nor}: {error}"
+                    raise CapacityError(why) from error
+                stage = f"Brev has no {offer.type} to give; ordering {following}"
+                self._listener(InstanceProgress(name, stage, 0.0))
+            else:
+                return
 
-    def wait_until_ready(
-        self, machine: Machine, seconds: float, probe: Callable[[Machine], list[Section]]
-    ) -> list[Section]:
-        """Wait until an instance is running, programs run on it, and Docker answers."""
+    def renew(self, name: str, **values: object) -> None:
+        """Note that we still wait for an instance. Raises if another process gave it up."""
+        entry = self.ledger.change(name, renewed_at=time.time(), **values)
+        if entry is None or entry.given_up:
+            why = entry.why if entry else "it was gone"
+            raise SubmissionRejectedError(f"instance {name} was given up meanwhile: {why}")
+
+    def wait_until_ready(self, name: str, *, new: bool, stop: threading.Event) -> None:
+        """Wait until an instance runs, programs run on it, and Docker answers."""
+        limit = settings.get_seconds("BREV_READY_SECONDS" if new else "BREV_REUSE_SECONDS")
         began = time.monotonic()
         pause, stage, said = _FIRST_PAUSE, "", 0.0
-        while True:
-            told, answer = self._look(machine, probe)
-            if answer is not None:
-                return answer
+        while now := self._stage(name):
             spent = time.monotonic() - began
-            if told != stage or spent - said >= SAY_AGAIN_SECONDS:
-                self._listener(InstanceProgress(machine.name, told, spent))
-                stage, said = told, spent
-            if spent + pause > seconds:
+            if now != stage or spent - said >= SAY_AGAIN_SECONDS:
+                self._listener(InstanceProgress(name, now, spent))
+                stage, said = now, spent
+            if new:
+                self.renew(name)
+            if spent + pause > limit:
                 raise SubmissionRejectedError(
-                    f"instance {machine.name} was not ready within {seconds:g} s: {told}"
+                    f"instance {name} was not ready within {limit:g} s: {now}"
                 )
-            time.sleep(pause)
+            if stop.wait(pause):
+                raise SubmissionRejectedError("interrupted")
             pause = min(pause * 1.5, _LONGEST_PAUSE)
 
-    def _look(
-        self, machine: Machine, probe: Callable[[Machine], list[Section]]
-    ) -> tuple[str, list[Section] | None]:
-        """What an instance is at, and its answer if it is ready."""
+    def _stage(self, name: str) -> str:
+        """What is missing until an instance is ready; "" when it is."""
         try:
-            instance = self.listed().get(machine.name)
+            instance = self.listed().get(name)
             if instance is None:
-                return "not in the list yet", None
-            self.ledger.change(machine.name, seen=True)
+                return "not in the list yet"
+            self.ledger.change(name, seen=True)
             if instance.failed or instance.going:
                 raise SubmissionRejectedError(
-                    f"instance {machine.name} is of no use: Brev says {instance.status}"
+                    f"instance {name} is of no use: Brev says {instance.status}"
                 )
             if not instance.running:
-                return instance.status.lower() or "being made", None
-            answer = probe(machine)
+                return instance.status.lower() or "being made"
+            answer = self._machine(name).run("probe", seconds=30.0)
         except (BackendUnreachableError, RefusedError) as error:
-            return f"cannot be reached yet: {error}", None
+            return f"cannot be reached yet: {error}"
         for section in answer:
-            if section.name in ("silent", "missing"):
-                what = f"Docker does not answer: {section.words}"
-                return (what if section.name == "silent" else f"no {section.words} there"), None
-        return "ready", answer
+            if section.name == "unwritable":
+                raise SubmissionRejectedError(f"the instance cannot be used: {section.words}")
+            if section.name == "silent":
+                return f"Docker does not answer: {section.words}"
+            if section.name == "missing":
+                return f"no {section.words} there"
+        return ""
 
-    # ------------------------------------------------------------------ giving back
+    # ------------------------------------------------------------------ using, giving back
 
-    def discard(self, name: str, why: str, *, level: int = logging.INFO) -> bool:
+    def use(self, name: str, jobs: Collection[str]) -> None:
+        """Note that jobs go to an instance, so that no other process deletes it."""
+        entry = self.ledger.update(
+            name, lambda old: replace(old, state=IN_USE, why="", jobs=(*old.jobs, *jobs))
+        )
+        if entry is not None and entry.given_up:
+            raise SubmissionRejectedError(f"instance {name} is being deleted: {entry.why}")
+
+    def leave(self, name: str, jobs: Collection[str]) -> None:
+        """Note that jobs did not get to an instance."""
+        self.ledger.update(
+            name, lambda old: replace(old, jobs=tuple(job for job in old.jobs if job not in jobs))
+        )
+
+    def release(
+        self, name: str, jobs: Collection[str], held: Mapping[str, str], others: int
+    ) -> bool:
+        """Keep an instance after the end of jobs, or delete it: see `Entry.without`.
+
+        False if it should be gone and cannot be deleted yet.
+        """
+        before = self.ledger.get(name)
+        entry = self.ledger.update(name, lambda old: old.without(jobs, held, others))
+        if before is None or entry is None:
+            return True
+        if entry.state == KEPT != before.state:
+            _log.warning("%s", entry.fate)
+        return not entry.given_up or self.discard(name, entry.why)
+
+    def no_longer_holds(self, name: str, job_id: str) -> None:
+        """The results of a job need its instance no more; nor does the store, if it was kept."""
+
+        def let_go(old: Entry) -> Entry:
+            holds = tuple(held for held in old.holds if held != job_id)
+            is_over = old.state == KEPT and job_id in old.holds and not (holds or old.keep)
+            state, why = (UNWANTED, "the results were fetched") if is_over else (old.state, old.why)
+            return replace(old, holds=holds, state=state, why=why)
+
+        entry = self.ledger.update(name, let_go)
+        if entry is not None and entry.given_up:
+            self.discard(name, entry.why)
+
+    def discard(
+        self, name: str, why: str, *, level: int = logging.INFO, only_ordered: bool = False
+    ) -> bool:
         """Delete an instance of ours; True once Brev has accepted that, or has none.
 
-        Should it not work now, it is tried again by whoever comes next.
+        If it fails, every process that attends tries again.
         """
-        self.ledger.change(name, state=UNWANTED, why=why)
-        try:
-            self.delete(name)
-        except (BackendUnreachableError, RefusedError) as error:
-            _log.warning("instance %s could not be deleted and costs money: %s", name, error)
-            return False
+
+        def give_up(old: Entry) -> Entry:
+            spared = old.given_up or (only_ordered and old.state != ORDERED)
+            return old if spared else replace(old, state=UNWANTED, why=why)
+
+        entry = self.ledger.update(name, give_up)
+        if entry is None or not entry.given_up:
+            return True
+        for pause in (*_DELETE_PAUSES, None):
+            try:
+                self.delete(name)
+            except (BackendUnreachableError, RefusedError) as error:
+                if pause is None:
+                    told = "instance %s could not be deleted and costs money: %s"
+                    _log.warning(told, name, error)
+                    return False
+                time.sleep(pause)
+            else:
+                break
         self.ledger.change(name, state=DELETED)
-        _log.log(level, "instance %s is deleted: %s", name, why)
+        if entry.state == UNWANTED:
+            _log.log(level, "instance %s is deleted: %s", name, entry.why)
         return True
 
     def delete(self, name: str) -> None:
-        """Delete an instance; one that is not there is as good as deleted."""
+        """Delete an instance; one that is not there counts as deleted."""
         try:
             self._cli.change("delete", name)
         except RefusedError as error:
             if not says_no_such_instance(str(error)):
                 raise
-        self._listed.forget("all")
 
-    def keep(self, name: str, why: str) -> Entry | None:
-        """Leave an instance of ours running, and say so."""
-        before = self.ledger.get(name)
-        entry = self.ledger.change(name, state=KEPT, why=why)
-        if entry is not None and before is not None and before.state != KEPT:
-            _log.warning("instance %s is kept (%s): %s", name, entry.cost, why)
-        return entry
+    def tend(self, *, unwatched: Collection[str] = ()) -> None:
+        """Delete, keep or forget what is due among the instances that this store has ordered.
 
-    def use(self, name: str) -> None:
-        """A job goes to an instance, which may be one of ours that was kept."""
-        entry = self.ledger.get(name)
-        if entry is not None and entry.state == KEPT:
-            self.ledger.change(name, state=IN_USE, why="")
-
-    def tend(
-        self, listed: Mapping[str, Instance] | None = None, *, unwatched: Collection[str] = ()
-    ) -> None:
-        """Do what is due about instances that this store has ordered.
-
-        Nobody has seen the jobs of those that are `unwatched` end. Asks Brev only where something
-        may be due; those that were kept may have been deleted by hand.
+        The jobs of those in `unwatched` are over, but no process has seen how. Asks Brev only if
+        something may be due; one that was kept may have been deleted by hand.
         """
         entries = [
             entry
@@ -204,41 +265,21 @@ class Instances:
         ]
         if not entries:
             return
-        there = self.listed() if listed is None else listed
+        # After the entries were read: one that was seen before this list and is not in it is gone.
+        there = self.listed()
         for entry in entries:
             instance = there.get(entry.name)
-            if instance is None or instance.going:
-                if _is_gone(entry, instance):
-                    self.ledger.forget(entry.name)
+            if instance is not None:
+                self.ledger.change(entry.name, seen=True)
+            elif entry.seen or time.time() - entry.made_at > LATE_SECONDS:
+                self.ledger.forget(entry.name)
                 continue
-            self.ledger.change(entry.name, seen=True)
-            if entry.state in (UNWANTED, DELETED):
+            if entry.given_up if instance is None else instance.going:
+                continue
+            if why := entry.overdue:
+                spare = entry.state == ORDERED  # its owner may have gone on meanwhile
+                self.discard(entry.name, why, level=logging.WARNING, only_ordered=spare)
+            elif entry.given_up:
                 self.discard(entry.name, entry.why)
-            elif entry.needs_attention:
-                self.discard(entry.name, _reason(entry), level=logging.WARNING)
-            elif entry.state != KEPT:
-                self.keep(entry.name, "its job has ended, and nobody has seen how")
-
-    def ready_seconds(self, *, new: bool) -> float:
-        return settings.get_seconds("BREV_READY_SECONDS" if new else "BREV_REUSE_SECONDS")
-
-
-def refuse_unfit(answer: Iterable[Section]) -> None:
-    """Raise where an instance that answers is not fit for jobs."""
-    for section in answer:
-        if section.name == "unwritable":
-            raise SubmissionRejectedError(f"the instance cannot be used: {section.words}")
-
-
-def _reason(entry: Entry) -> str:
-    """Which lifetime is over."""
-    if entry.too_old:
-        return f"older than max_hours={entry.max_hours:g}"
-    return f"idle for more than {entry.idle_minutes:g} minutes"
-
-
-def _is_gone(entry: Entry, instance: Instance | None) -> bool:
-    """Deleted; or never made, unless the order is still on its way."""
-    if instance is not None:
-        return False
-    return entry.seen or time.time() - entry.made_at > LATE_SECONDS
+            elif entry.state != KEPT and instance is not None:
+                self.release(entry.name, entry.jobs, {entry.job_id: UNSEEN}, 0)

@@ -1,30 +1,39 @@
 """The instances that this store has ordered: one private file each, written before the order.
 
-An entry goes when its instance is gone for certain. So whatever kills a client, the next one knows
-what may be running, and what it costs.
+An entry goes only when Brev's list no longer has its instance. So after a client was killed, the
+next one knows what may be running, and what it costs. Every change is one step under a lock, and an
+instance that was given up never becomes wanted again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tao_sdk import settings
 from tao_sdk.atomic_files import write_private_json
+from tao_sdk.errors import DamagedRowError
+from tao_sdk.job_store.network_lock import locked_file
 from tao_sdk.platforms.brev.parse import cost
+from tao_sdk.platforms.common.dataclass_json import from_json
+from tao_sdk.process_identity import ProcessIdentity, is_abandoned
 
+ORDERED = "ordered"
+"""The process that ordered it waits for it, or is about to send its job."""
 IN_USE = "in use"
 KEPT = "kept"
 UNWANTED = "unwanted"
 DELETED = "deleted"
-"""Brev has accepted that; the list has not confirmed it yet."""
+"""Brev has accepted the deletion; the list has not confirmed it yet."""
 
-# How long an order may take to show up in the list, after whoever gave it was killed.
+# An order may take this long to appear in the list after its client was killed.
 LATE_SECONDS = 900.0
+# A process of another machine renews the entries of its instances more often than this.
+_SILENT_SECONDS = 1800.0
 
 
 def ledger_of(store: str | Path) -> Ledger:
@@ -50,8 +59,14 @@ class Entry:
     """When it came to that state."""
     seen: bool = False
     """It was in the list at least once."""
-    holds: tuple[str, ...] = field(default=())
+    holds: tuple[str, ...] = ()
     """Jobs whose results are on it and nowhere else."""
+    jobs: tuple[str, ...] = ()
+    """Jobs of this store that are on it, or on their way there."""
+    owner: str = ""
+    """The process that ordered it."""
+    renewed_at: float = 0.0
+    """When its owner last said that it still waits for the instance."""
 
     @property
     def age_hours(self) -> float:
@@ -64,24 +79,56 @@ class Entry:
 
     @property
     def cost(self) -> str:
-        """For people: what it costs, and has cost."""
+        """The price, and what it has come to so far, as text."""
         if self.price is None:
             return cost(None)
         return f"{cost(self.price)}, about ${self.price * self.age_hours:.2f} so far"
 
     @property
-    def too_old(self) -> bool:
-        return self.max_hours is not None and self.age_hours > self.max_hours
+    def fate(self) -> str:
+        """That it is kept and why, as text; "" if it is not kept."""
+        kept = f"instance {self.name} is kept ({self.cost}): {self.why}"
+        return kept if self.state == KEPT else ""
 
     @property
-    def idle_too_long(self) -> bool:
-        minutes = self.state_hours * 60
-        return self.state == KEPT and self.idle_minutes is not None and minutes > self.idle_minutes
+    def given_up(self) -> bool:
+        return self.state in (UNWANTED, DELETED)
+
+    @property
+    def overdue(self) -> str:
+        """Why it is to be deleted now, whatever its jobs do; "" if it is not."""
+        if self.max_hours is not None and self.age_hours > self.max_hours:
+            return f"older than max_hours={self.max_hours:g}"
+        minutes = self.idle_minutes
+        if self.state == KEPT and minutes is not None and self.state_hours * 60 > minutes:
+            return f"idle for more than {minutes:g} minutes"
+        lease = max(_SILENT_SECONDS, settings.get_seconds("TAO_SDK_SUBMIT_LEASE_SECONDS"))
+        silence = time.time() - self.renewed_at
+        if self.state == ORDERED and is_abandoned(self.owner, silence, lease):
+            return "its client was gone before it had a job"
+        return ""
 
     @property
     def needs_attention(self) -> bool:
-        """Is there something to be done about it, whoever looks?"""
-        return self.state in (UNWANTED, DELETED) or self.too_old or self.idle_too_long
+        return self.given_up or bool(self.overdue)
+
+    def without(self, ended: Collection[str], held: Mapping[str, str], others: int) -> Entry:
+        """The entry once these jobs have ended: in use, kept, or unwanted.
+
+        `held` are jobs whose results are only there, with the reason. `others` is the number of
+        jobs of other stores.
+        """
+        jobs = tuple(job for job in self.jobs if job not in ended)
+        entry = replace(self, jobs=jobs, holds=tuple(sorted({*self.holds, *held})))
+        if jobs or self.given_up:
+            return entry
+        if others:
+            return replace(entry, state=KEPT, why=f"{others} other jobs are on it")
+        if self.keep:
+            return replace(entry, state=KEPT, why="keep=True")
+        if entry.holds:
+            return replace(entry, state=KEPT, why=next(iter(held.values()), self.why))
+        return replace(entry, state=UNWANTED, why="its job has ended")
 
 
 class Ledger:
@@ -91,47 +138,65 @@ class Ledger:
         self._folder = folder
 
     def entries(self) -> list[Entry]:
-        return list(self._read())
+        return [entry for path in sorted(self._folder.glob("*.json")) if (entry := _read(path))]
 
     def get(self, name: str) -> Entry | None:
-        return self._load(self._path(name))
+        return _read(self._path(name))
 
-    def order(self, entry: Entry) -> None:
-        """Note an order that is about to be given."""
+    def order(self, entry: Entry) -> bool:
+        """Record an order before it is sent; False if there is an entry of that name already."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._write(entry)
+        with self._locked():
+            if self._path(entry.name).exists():
+                return False
+            now = time.time()
+            self._write(replace(entry, owner=str(ProcessIdentity.current()), renewed_at=now))
+            return True
+
+    def update(self, name: str, change: Callable[[Entry], Entry]) -> Entry | None:
+        """Change an entry in one step; the entry afterwards, or None if there is none."""
+        if not self._path(name).exists():
+            return None
+        with self._locked():
+            entry = self.get(name)
+            if entry is None:
+                return None
+            changed = change(entry)
+            if entry.given_up and not changed.given_up:
+                return entry  # a deletion may be on its way
+            if changed.state != entry.state:
+                changed = replace(changed, since=time.time())
+            if changed != entry:
+                self._write(changed)
+            return changed
 
     def change(self, name: str, **values: Any) -> Entry | None:
-        """Note what has changed about an instance; None if it is none of ours."""
-        entry = self.get(name)
-        if entry is None:
-            return None
-        if values.get("state", entry.state) != entry.state:
-            values["since"] = time.time()
-        changed = replace(entry, **values)
-        if changed != entry:
-            self._write(changed)
-        return changed
+        """Like `update`, with new values of fields."""
+        return self.update(name, lambda entry: replace(entry, **values))
 
     def forget(self, name: str) -> None:
-        """It is gone for certain."""
+        """The instance is gone for certain."""
         self._path(name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked_file(self._folder / "lock"):
+            yield
 
     def _write(self, entry: Entry) -> None:
         write_private_json(self._path(entry.name), asdict(entry))
 
-    def _read(self) -> Iterator[Entry]:
-        for path in sorted(self._folder.glob("*.json")):
-            if entry := self._load(path):
-                yield entry
-
-    def _load(self, path: Path) -> Entry | None:
-        with contextlib.suppress(FileNotFoundError):
-            data = json.loads(path.read_text(encoding="utf-8"))
-            known = {each.name for each in fields(Entry)}  # a newer version may say more
-            values = {name: value for name, value in data.items() if name in known}
-            return Entry(**{**values, "holds": tuple(values["holds"])})
-        return None
-
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        text, written_at = path.read_text("utf-8", errors="replace"), path.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    try:
+        return from_json(Entry, text, path)
+    except DamagedRowError as error:
+        # Its instance may still cost money, and may have results: only the user can tell.
+        return Entry(path.stem, "", "", None, written_at, keep=True, state=KEPT, why=str(error))

@@ -1,13 +1,45 @@
-"""A job's log in pieces; a cursor is the offset of the next byte."""
+"""A job's log in chunks; a cursor is the offset of the next byte."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.backend import LogChunk, LogLine
+from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.platforms.backend import JobRef, LogChunk, LogLine
+from tao_sdk.platforms.brev.machine import Machine
+from tao_sdk.platforms.brev.status import End
+from tao_sdk.platforms.common.job_files import OutcomeFiles
+from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.log_lines import lines_of
+from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.remote.framing import Section
+
+
+def log_source(
+    job: JobRef,
+    kept: OutcomeFiles[End],
+    machine: Callable[[str], Machine],
+    why_silent: Callable[[str, str], str],
+) -> PolledLog:
+    """The log on the instance, or the kept one once that exists."""
+
+    def read(*, cursor: str, tail: int | None, limit: int, flush: bool) -> LogChunk:
+        if kept.outcome(job.job_id) is not None:
+            path = kept.log(job.job_id)
+            return read_chunk(path, cursor=cursor, tail=tail, limit=limit, flush=flush)
+        start = parse_cursor(cursor)
+        name = job.native["instance"]
+        if why := why_silent(name, "its log was not brought here"):
+            raise BackendUnreachableError(why)
+        variables = {
+            "job_id": job.job_id,
+            "from": str(start or 0),
+            "tail": "" if tail is None or start is not None else str(tail),
+            "limit": str(limit),
+        }
+        return chunk_of(machine(name).run("logs", variables), flush=flush)
+
+    return PolledLog(read)
 
 
 def parse_cursor(cursor: str) -> int | None:

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.brev.client import BrevClient
-from tao_sdk.platforms.brev.errors import RefusedError
+from tao_sdk.platforms.brev.client import BrevClient, RefusedError
 from tao_sdk.platforms.remote.framing import Call, Programs, Section
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError
 

@@ -16,8 +16,7 @@ from tao_sdk.platforms.common.option_checks import (
 )
 from tao_sdk.platforms.request import Keyword, check_text
 
-# What can be the name of an instance, a GPU, a type or an id of Brev's: none can be taken for a
-# flag, and none for a path.
+# Names of instances, GPUs, types and ids at Brev: none can be taken for a flag or a path.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,127}")
 
 
@@ -39,12 +38,12 @@ def _check_mount(where: str, value: Any) -> Mount:
                 f"{'of the instance' if name == 'source' else 'in the container'}"
             )
         if any(character in path for character in '\n\t,"'):
-            raise ValidationError(f"{where}: {path!r}: no commas, quotes or line ends, please")
+            raise ValidationError(f"{where}: {path!r} must not have commas, quotes or line ends")
     return Mount(mount.source.rstrip("/") or "/", mount.target.rstrip("/") or "/", mount.read_only)
 
 
 class BrevOptions(NamedTuple):
-    """What a job on Brev can be given beyond what every platform has."""
+    """The options of a job on Brev."""
 
     instance_id: Annotated[
         str, Keyword("an instance that is there already, by name or id", check_word)
@@ -52,6 +51,11 @@ class BrevOptions(NamedTuple):
     gpu_type: Annotated[
         str, Keyword("GPU (L40S) or type (g5.xlarge) of a new instance", check_word)
     ] = ""
+    max_price: Annotated[
+        float | None, Keyword("limit for a new instance, in dollars an hour", check_amount())
+    ] = None
+    provider: Annotated[str, Keyword("cloud of a new instance, or a part of it", check_word)] = ""
+    region: Annotated[str, Keyword("region of a new instance, or a part of it", check_word)] = ""
     cloud_cred_id: Annotated[
         str, Keyword("cloud account that a new instance is made with", check_word)
     ] = ""

@@ -14,8 +14,31 @@ from typing import Any, NamedTuple
 _VERSION = re.compile(r"\bv?(\d+)\.(\d+)\.(\d+)\b")
 _RUNNING = ("running", "ready")
 _GOING = ("deleting", "terminating", "terminated", "deleted")
-_FAILED = ("failure", "failed", "error", "unhealthy")
+_FAILED = ("failure", "failed", "error")
 _STOPPED = ("stopped", "stopping")
+# "EOF" is what the program prints when its question "would you like to log in?" finds no input.
+_NO_LOGIN = re.compile(
+    r"\b401\b|unauthori[sz]ed|logged out|not logged in|log in\?|\bErrorForbidden\b|\b403\b|"
+    r"(?m:^|: )EOF\b|refresh token",
+    re.IGNORECASE,
+)
+_NO_CAPACITY = re.compile(
+    r"capacity|insufficient|out of stock|not available|(?<!code = )unavailable|quota|"
+    r"no instances? (types? )?"
+    r"(match|available)",
+    re.IGNORECASE,
+)
+_NO_SUCH = re.compile(
+    r"not found|no (such )?(workspace|instance|dev environment)|does not exist|could not find",
+    re.IGNORECASE,
+)
+_TAKEN = re.compile(r"already (exists|in use|taken)|duplicate", re.IGNORECASE)
+# The last line of a failed `create` is always the same. The cause is in its progress output, after
+# the source position of the program's own trace.
+_WHY_NOT_MADE = re.compile(
+    r"\bFailed: (?P<why>.*?)\s*(?=^Type \S+ had failures|^Warning: Only created|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 class Instance(NamedTuple):
@@ -41,6 +64,11 @@ class Instance(NamedTuple):
         return self.status.lower() in _FAILED
 
     @property
+    def lost(self) -> bool:
+        """Whatever was on it cannot be had again."""
+        return self.going or self.failed
+
+    @property
     def stopped(self) -> bool:
         return self.status.lower() in _STOPPED
 
@@ -54,12 +82,15 @@ class Offer(NamedTuple):
     price: float | None = None
     """For an hour, in dollars; None where it was not said."""
     provider: str = ""
+    region: str = ""
+    """Not every version of the program says so; nor the next one."""
     arch: str = ""
-    """Of its processor; not every version of the program says so."""
+    """Of its processor."""
 
     def __str__(self) -> str:
         what = f"{self.gpus} x {self.gpu}" if self.gpus else "no GPU"
-        return f"{self.type} ({what}, {cost(self.price)})"
+        place = " ".join(word for word in (self.provider, self.region) if word)
+        return f"{self.type} ({what}, {place + ', ' if place else ''}{cost(self.price)})"
 
 
 class NotUnderstoodError(ValueError):
@@ -67,7 +98,7 @@ class NotUnderstoodError(ValueError):
 
 
 def cost(price: float | None) -> str:
-    """A price for people."""
+    """A price as text."""
     return "price not known" if price is None else f"${price:.2f} an hour"
 
 
@@ -102,6 +133,7 @@ def parse_offers(text: str) -> list[Offer]:
                 gpus=int(row.get("gpu_count", row.get("gpuCount")) or 0),
                 price=float(price) if isinstance(price, (int, float)) and price > 0 else None,
                 provider=str(row.get("provider") or ""),
+                region=str(row.get("region") or row.get("location") or ""),
                 arch=str(row.get("arch") or ""),
             )
         )
@@ -136,3 +168,26 @@ def _rows(value: Any) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise NotUnderstoodError("not a list of objects")
     return value
+
+
+def why_not_made(said: str) -> str:
+    """The cause in the output of a failed `create`; "" if there is none."""
+    found = list(_WHY_NOT_MADE.finditer(said))
+    lines = [line.strip(" :") for line in found[-1]["why"].splitlines()] if found else []
+    return next((line for line in reversed(lines) if line), "")
+
+
+def says_no_login(complaint: str) -> bool:
+    return bool(_NO_LOGIN.search(complaint))
+
+
+def says_no_capacity(complaint: str) -> bool:
+    return bool(_NO_CAPACITY.search(complaint))
+
+
+def says_no_such_instance(complaint: str) -> bool:
+    return bool(_NO_SUCH.search(complaint))
+
+
+def says_name_taken(complaint: str) -> bool:
+    return bool(_TAKEN.search(complaint))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,29 +11,23 @@ from tao_sdk import settings
 from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.platforms.backend import Artefact, JobIdentity
 from tao_sdk.platforms.brev.machine import PROGRAMS
+from tao_sdk.platforms.brev.offers import OFFER_OPTIONS
 from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.brev.parse import Offer, cost
 from tao_sdk.platforms.common.archives import Member, pack
 from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.mounts import RESULTS, results_mount
+from tao_sdk.platforms.common.option_checks import check_image
 from tao_sdk.platforms.remote.framing import assigned
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings, stop_seconds
 from tao_sdk.result_record import shim_argv
 from tao_sdk.secrets import PLACEHOLDER, reveal_all
 
-_IMAGE_NAME = re.compile(r"[\w][\w.\-:/@]{0,511}")
 _NGC = "nvcr.io"
 _NGC_USER = "$oauthtoken"
 _COMMAND = "/tao-job/command.sh"
-_FOR_NEW_ONES = (
-    "gpu_type",
-    "cloud_cred_id",
-    "workspace_group_id",
-    "keep",
-    "max_hours",
-    "idle_minutes",
-)
+_FOR_NEW_ONES = (*OFFER_OPTIONS, "keep", "max_hours", "idle_minutes")
 
 # The environment comes on the container's input, so neither a command line nor Docker's own records
 # hold it. Its last line says that it came whole.
@@ -51,14 +44,15 @@ _SHELL = (
 
 
 class Place(NamedTuple):
-    """Where a job goes: an instance that is there, or one that is made of an offer."""
+    """Where a job goes: an instance that is there, or one that is made of the first offer."""
 
     instance: str
-    offer: Offer | None = None
+    offers: tuple[Offer, ...] = ()
+    """For a new one: the first is ordered, another only if Brev has no more of those before."""
 
     @property
     def ephemeral(self) -> bool:
-        return self.offer is not None
+        return bool(self.offers)
 
 
 class Staged(NamedTuple):
@@ -86,35 +80,32 @@ def archive(jobs: Iterable[Staged]) -> bytes:
 
 
 def refuse_impossible(request: JobRequest) -> None:
-    """What this platform cannot do, said before anything is asked."""
+    """Raise for what this platform cannot do, before Brev is asked."""
     if request.num_nodes != 1:
         raise UnsupportedError(
             f"num_nodes: {request.num_nodes} nodes asked for; Brev runs a job on one instance "
             "(SLURM, Kubernetes and Lepton run it on several)"
         )
-    if not request.image:
-        raise ValidationError("image: Brev runs commands in an image; name one")
-    if not _IMAGE_NAME.fullmatch(request.image):
-        raise ValidationError(f"image: {request.image!r} is not the name of an image")
+    check_image(request.image, "Brev")
     options: BrevOptions = request.options
     if options.instance_id:
         for name in _FOR_NEW_ONES:
             if getattr(options, name):
                 raise ValidationError(
-                    f"{name}: is about a new instance, and instance_id= names one that is there"
+                    f"{name} is for a new instance, and instance_id= names one that is there"
                 )
 
 
 def environment(request: JobRequest, job_id: str) -> dict[str, str]:
-    """What the job finds set, beside what its image says. Holds secrets."""
-    told = {"TAO_JOB_ID": job_id, "TAO_ATTEMPT": "1"}
+    """The variables that the job gets beside those of its image. Holds secrets."""
+    own = {"TAO_JOB_ID": job_id, "TAO_ATTEMPT": "1"}
     if results_mount(request.options.mounts):
-        told["TAO_RESULTS_ROOT"] = RESULTS
+        own["TAO_RESULTS_ROOT"] = RESULTS
     return {
         **runner_settings(request),
         **job_credentials(request.env),
         **reveal_all(request.env),
-        **told,
+        **own,
     }
 
 
@@ -194,10 +185,14 @@ def results_address(request: JobRequest, place: Place, job_id: str) -> str:
 
 
 def artefacts(staged: Staged, request: JobRequest, place: Place) -> tuple[Artefact, ...]:
-    """What a person is shown: where it runs, what it costs, and every file without a secret."""
+    """What a plan shows: where the job runs, what that costs, and every file without a secret."""
     where = [f"instance {place.instance}"]
-    if place.offer is not None:
-        where.append(f"made for this job: {place.offer}")
+    if place.offers:
+        first, *others = place.offers
+        where.append(f"made for this job: {first}")
+        where += [f"if Brev has none left: {offer}" for offer in others]
+        limit = request.options.max_price
+        where.append(f"price limit: {cost(limit)}" if limit else "price limit: none (max_price=)")
         where.append("kept when the job has ended" if request.options.keep else "deleted after")
     where.append(f"gpus {_gpus(request.gpu_count)}")
     names = sorted(
@@ -219,27 +214,38 @@ def _gpus(count: int) -> str:
 
 
 def notes(request: JobRequest, place: Place, results_dir: str) -> tuple[str, ...]:
-    """What somebody should know before launching."""
+    """What to know before launching: what stays and costs money, and what is lost."""
     found = []
     options: BrevOptions = request.options
-    if place.offer is not None:
-        price = cost(place.offer.price)
+    if place.offers:
+        name, price = place.instance, cost(place.offers[0].price)
+        if len(place.offers) > 1:
+            price = f"{price}; {cost(_highest_price(place.offers))} at most"
         if options.keep:
-            found.append(f"{place.instance} stays until you delete it ({price}): keep=True")
+            found.append(f"{name} stays until you delete it ({price}): keep=True")
         elif results_dir.startswith("brev://"):
             found.append(
-                f"the results are on {place.instance}, which therefore stays ({price}) until they "
-                "are pulled (tao-sdk pull); with a bucket (S3_BUCKET_NAME) it would go by itself"
+                f"the results are on {name}, which therefore stays ({price}) until they are pulled "
+                "(tao-sdk pull); with a bucket (S3_BUCKET_NAME) it would go by itself"
             )
         else:
-            found.append(f"{place.instance} is made for it, and deleted after: {place.offer}")
+            instead = ", ".join(map(str, place.offers[1:]))
+            found.append(
+                f"{name} is made for it, and deleted after: {place.offers[0]}"
+                f"{'; if Brev has none left: ' if instead else ''}{instead}"
+            )
         if options.max_hours or options.idle_minutes:
             found.append(
-                "lifetimes are kept by whoever looks (a wait, tao-sdk watch): nobody else may "
-                "delete an instance"
+                "lifetimes are enforced by processes that attend (a wait, tao-sdk watch): an "
+                "instance cannot delete itself"
             )
     if not results_dir:
-        goes = place.offer is not None and not options.keep
+        goes = place.ephemeral and not options.keep
         fate = "is gone with the instance" if goes else "stays in its container"
         found.append(f"no writable mount at /results and no bucket: what the job writes {fate}")
     return tuple(found)
+
+
+def _highest_price(offers: Iterable[Offer]) -> float | None:
+    prices = [offer.price for offer in offers]
+    return None if None in prices else max(price for price in prices if price is not None)

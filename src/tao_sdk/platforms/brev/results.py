@@ -27,5 +27,5 @@ class BrevResults(RemoteResults):
         self._job = job
 
     def all_fetched(self) -> None:
-        """Everything is here: the instance need not be kept for it."""
-        self._backend.pulled(self._job)
+        """The instance is not needed for these results any more."""
+        self._backend.results_fetched(self._job)

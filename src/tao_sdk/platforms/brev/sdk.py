@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_states import JobState
+from tao_sdk.job_store import decode
 from tao_sdk.platforms.brev.ledger import IN_USE
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
 from tao_sdk.platforms.sdk import PlatformSDK
-from tao_sdk.platforms.submit import job_ref
 
 # Loaded by the first call that needs them.
 if TYPE_CHECKING:
@@ -48,29 +48,29 @@ class BrevSDK(PlatformSDK):
         self._on_progress = on_progress or _log_progress
 
     def reconcile(self) -> list[str]:
-        """Settle what killed clients left: half-submitted jobs, and instances nobody wants."""
+        """Settle what killed clients left: half-submitted jobs, and instances without a job."""
         settled = super().reconcile()
         self.backend.tend(self._unwatched())
         return settled
 
     def _unwatched(self) -> list[str]:
-        """Instances whose job has ended without anybody seeing how: it vanished, or its row did."""
+        """Instances whose jobs are over without any process having seen how they ended."""
         ledger = self.backend.instances.ledger
         in_use = [entry.name for entry in ledger.entries() if entry.state == IN_USE]
         if not in_use:
             return []
         open_states = [state.value for state in JobState if not state.terminal]
-        rows = self.store.list_jobs(open_states, backend_type=self.platform)
-        used = {str(job_ref(row).native.get("instance")) for row in rows}
-        # Whoever has seen the end of a job says in the ledger what becomes of its instance, and
-        # only then in the store that the job has ended. So that is looked at last.
+        rows = self.store.list_jobs(open_states, backend_type=self.platform, narrow=True)
+        rows += self.store.jobs_to_clean(self.platform)
+        used = {str(decode(row, "native").get("instance")) for row in rows}
+        # The ledger again, and last: a job is cleaned up after only when its entry has changed.
         left = [ledger.get(name) for name in in_use if name not in used]
         return [entry.name for entry in left if entry is not None and entry.state == IN_USE]
 
     # ------------------------------------------------------------------ instances
 
     def list_instances(self) -> list[dict[str, Any]]:
-        """Every instance of the account; those made for jobs of this store say so."""
+        """Every instance of the account, with what this store knows of those that it ordered."""
         ledger = self.backend.instances.ledger
         found = []
         for instance in self.backend.instances.listed().values():
@@ -91,7 +91,7 @@ class BrevSDK(PlatformSDK):
         return found
 
     def delete_instance(self, instance_id: str) -> bool:
-        """Delete an instance with everything on it; True also when there is none."""
+        """Delete an instance with everything on it; True also if there is none."""
         name = self._name_of(instance_id)
         if self.backend.instances.ledger.get(name) is not None:
             return self.backend.instances.discard(name, "deleted on request")
@@ -99,15 +99,15 @@ class BrevSDK(PlatformSDK):
         return True
 
     def stop_instance(self, instance_id: str) -> None:
-        """Stop an instance; what it has on its disk stays, and costs less. Its jobs end."""
+        """Stop an instance: its jobs end, and its disk stays, which costs less."""
         self._change("stop", instance_id)
 
     def start_instance(self, instance_id: str) -> None:
-        """Start an instance that was stopped; it takes a while until it runs."""
+        """Start an instance that was stopped. Returns before it runs."""
         self._change("start", instance_id)
 
     def _change(self, verb: str, asked: str) -> None:
-        # Of one that nobody has, the program would make a new one, or say nothing at all.
+        # The program makes a new instance of a name that it does not know, or says nothing.
         found = self.backend.instances.find(check_word("instance_id", asked), fresh=True)
         self.backend.transport.change(verb, found.name)
 

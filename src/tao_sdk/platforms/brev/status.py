@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tao_sdk import settings
@@ -18,7 +18,7 @@ from tao_sdk.secrets import redact
 
 @dataclass(frozen=True)
 class End:
-    """How a job ended, as its supervisor wrote it down."""
+    """How a job ended, as its supervisor recorded it."""
 
     exit_code: int | None
     """None for a job that never ran."""
@@ -28,7 +28,7 @@ class End:
     canceled: bool = False
     why: str = ""
     log_tail: str = ""
-    """The end of the log, secrets left out; where it was read."""
+    """The end of the log without secrets, if it was read."""
 
     @classmethod
     def parse(cls, text: str) -> End:
@@ -41,7 +41,7 @@ class End:
         ended = ended or container_time(said.get("now", ""))
         return cls(
             exit_code=int(code) if code.isdigit() else None,
-            # Docker notes a start when it has heard of it, which may be after the end.
+            # Docker may record the start of a short job after its end.
             started_at=min(started, ended),
             ended_at=ended,
             oom_killed=said.get("oom") == "true",
@@ -59,6 +59,7 @@ class End:
             self.started_at,
             self.ended_at,
             cancel_aware=True,
+            due=True,
         )
 
     @property
@@ -66,15 +67,15 @@ class End:
         if self.canceled:
             return "cancelled"
         if self.exit_code is None:
-            return self.why or "it ended and left no word"
+            return self.why or "it ended without a reason"
         if self.exit_code == 0:
             return "completed"
-        killed = ", killed for want of memory" if self.oom_killed else ""
+        killed = ", killed because memory ran out" if self.oom_killed else ""
         return f"ended with exit code {self.exit_code}{killed}"
 
     @property
     def evidence(self) -> Evidence:
-        """What explains it, redacted when it was read: the values to hide go with the instance."""
+        """What explains it; redacted when it was read, because the values to hide go."""
         if self.canceled:
             return Evidence(reason="cancelled")
         return Evidence(
@@ -86,52 +87,48 @@ class End:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
-    """What one look at an instance has told."""
+    """What the program `observe` found on an instance."""
 
-    ended: Mapping[str, End]
-    open: Mapping[str, tuple[str, str]]
-    """Docker's word for the container ("none" without one), and what the supervisor is at."""
-    unknown: frozenset[str]
-    records: Mapping[str, ResultRecord]
+    ended: dict[str, End] = field(default_factory=dict)
+    open: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Docker's word for the container ("none" without one), and the stage of the supervisor."""
+    unattended: set[str] = field(default_factory=set)
+    """Open jobs whose supervisor is gone."""
+    unknown: set[str] = field(default_factory=set)
+    records: dict[str, ResultRecord] = field(default_factory=dict)
     others: int = 0
-    """How many jobs are on that instance that were not asked about, and may still be wanted."""
+    """Jobs on that instance that were not asked about, and may still be needed."""
     silent: str = ""
     """Why Docker does not answer there."""
 
 
-@dataclass
-class _Reading:
-    ended: dict[str, End] = field(default_factory=dict)
-    open: dict[str, tuple[str, str]] = field(default_factory=dict)
-    unknown: set[str] = field(default_factory=set)
-    records: dict[str, ResultRecord] = field(default_factory=dict)
-
-
 def parse_answer(sections: Sequence[Section]) -> Answer:
     """The answer of the program `observe`."""
-    read, others, silent = _Reading(), 0, ""
+    answer = Answer()
     for section in sections:
         job_id, _, rest = section.words.partition(" ")
         if section.name == "ended":
-            read.ended[job_id] = End.parse(section.text)
+            answer.ended[job_id] = End.parse(section.text)
         elif section.name == "open":
-            read.open[job_id] = (rest, section.text.strip())
+            answer.open[job_id] = (rest, section.text.strip())
+        elif section.name == "unattended":
+            answer.unattended.add(job_id)
         elif section.name == "unknown":
-            read.unknown.add(job_id)
+            answer.unknown.add(job_id)
         elif section.name == "record":
             if record := ResultRecord.parse(section.text, job_id):
-                read.records[job_id] = record
+                answer.records[job_id] = record
         elif section.name == "others":
-            others = int(section.words or 0)
+            answer.others = int(section.words or 0)
         elif section.name == "silent":
-            silent = section.words or "it does not say why"
-    return Answer(read.ended, read.open, frozenset(read.unknown), read.records, others, silent)
+            answer.silent = section.words or "no reason was given"
+    return answer
 
 
 def judge(job_id: str, answer: Answer, instance: str) -> Observation:
-    """The state of one job on an instance that has answered."""
+    """The state of one job on an instance that answered."""
     if job_id in answer.ended:
         return answer.ended[job_id].observation
     if job_id not in answer.open:
@@ -139,13 +136,15 @@ def judge(job_id: str, answer: Answer, instance: str) -> Observation:
     if answer.silent:
         told = f"Docker does not answer on instance {instance}: {answer.silent}"
         return Observation(None, unreachable=told)
-    container, phase = answer.open[job_id]
-    if container in ("running", "paused", "restarting", "removing"):
-        state = JobState.PAUSED if container == "paused" else JobState.RUNNING
-        return Observation(state, f"running on {instance}" if state is JobState.RUNNING else "")
-    if container in ("exited", "dead"):
-        return Observation(JobState.RUNNING, f"ending on {instance}")
-    return Observation(JobState.PENDING, f"{phase or 'about to begin'} (on {instance})")
+    container, stage = answer.open[job_id]
+    state, message = JobState.PENDING, f"{stage or 'about to begin'} (on {instance})"
+    if container == "paused":
+        state, message = JobState.PAUSED, ""
+    elif container in ("running", "restarting", "removing"):
+        state, message = JobState.RUNNING, f"running on {instance}"
+    elif container in ("exited", "dead"):
+        state, message = JobState.RUNNING, f"ending on {instance}"
+    return Observation(state, message, due=job_id in answer.unattended)
 
 
 def with_log(end: End, log: str, environment: str) -> End:

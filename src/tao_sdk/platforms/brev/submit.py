@@ -2,46 +2,141 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
-from tao_sdk.errors import BackendUnreachableError, CapacityError, SubmissionRejectedError
+from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef, Plan, Submission
 from tao_sdk.platforms.brev import plan as planning
-from tao_sdk.platforms.brev.instances import Instances, refuse_unfit
-from tao_sdk.platforms.brev.ledger import Entry
+from tao_sdk.platforms.brev.instances import Instances
+from tao_sdk.platforms.brev.ledger import ORDERED, Entry
 from tao_sdk.platforms.brev.machine import Machine
-from tao_sdk.platforms.brev.offers import FOR_A_CLOUD
+from tao_sdk.platforms.brev.offers import CREATE_FLAGS
 from tao_sdk.platforms.brev.options import BrevOptions
 from tao_sdk.platforms.remote.framing import table
 
 _READY_FOR_SECONDS = 300.0
+_ORDERS_AT_ONCE = 8
+_RENEW_SECONDS = 60.0
 
 
-class Launcher:
-    """Brings jobs to instances."""
+class Submitter:
+    """Brings jobs to instances.
+
+    An instance for a new job is ordered and waited for before the job is written down (`provide`).
+    Until then the ledger alone knows it, with the process that waits; that process is its owner.
+    """
 
     def __init__(self, instances: Instances, machine: Callable[[str], Machine]) -> None:
         self._instances = instances
         self._machine = machine
         self._ready: dict[str, float] = {}
+        self._refusals: dict[Plan, PlatformError] = {}
+        self._provided: set[str] = set()
+        """Instances that were ordered for plans which are not submitted yet."""
+
+    # ------------------------------------------------------------------ before the row
+
+    def provide(self, plans: Sequence[Plan]) -> None:
+        """Have the instances of these plans made; `submit` reports those that cannot be had."""
+        wanted = deque(plan for plan in plans if plan.intent["ephemeral"])
+        stop = threading.Event()
+        ended: SimpleQueue[None] = SimpleQueue()
+
+        def work() -> None:
+            with suppress(IndexError):
+                while not stop.is_set():
+                    self._provide(wanted.popleft(), stop)
+            ended.put(None)
+
+        try:
+            if len(wanted) < 2:
+                work()  # in the caller's thread, where Ctrl-C is heard at once
+                return
+            threads = [
+                threading.Thread(target=work, name=f"tao-brev-{number}", daemon=True)
+                for number in range(min(_ORDERS_AT_ONCE, len(wanted)))
+            ]
+            for thread in threads:
+                thread.start()
+            for _ in threads:
+                while not _ends_within(ended, _RENEW_SECONDS):
+                    self._renew_all()
+        except BaseException:
+            stop.set()
+            self.withdraw(plans)
+            raise
+
+    def _provide(self, plan: Plan, stop: threading.Event) -> None:
+        options: BrevOptions = plan.request.options
+        _, place = plan.payload
+        name, offer = place.instance, place.offers[0]
+        entry = Entry(
+            name=name,
+            job_id=plan.job_id,
+            type=offer.type,
+            price=offer.price,
+            made_at=time.time(),
+            keep=options.keep,
+            max_hours=options.max_hours,
+            idle_minutes=options.idle_minutes,
+            state=ORDERED,
+        )
+        flags = [
+            word
+            for option in CREATE_FLAGS
+            if (value := getattr(options, option))
+            for word in (f"--{option.replace('_', '-')}", value)
+        ]
+        self._refusals.pop(plan, None)  # of an earlier attempt
+        self._provided.add(name)
+        if not self._instances.ledger.order(entry):
+            self._provided.discard(name)
+            why = f"instance {name} was ordered for this plan before: make a new plan"
+            self._refusals[plan] = SubmissionRejectedError(why)
+            return
+        try:
+            self._instances.order(name, place.offers, flags)
+            self._instances.wait_until_ready(name, new=True, stop=stop)
+        except PlatformError as error:
+            self._provided.discard(name)
+            self._instances.discard(name, f"its job could not be launched: {error}")
+            self._refusals[plan] = error
+
+    def _renew_all(self) -> None:
+        for name in tuple(self._provided):
+            self._instances.ledger.change(name, renewed_at=time.time())
+
+    def withdraw(self, plans: Sequence[Plan]) -> None:
+        """Delete instances that were ordered for plans which are not submitted after all."""
+        for plan in plans:
+            name = plan.intent["instance"]
+            if name in self._provided:
+                self._provided.discard(name)
+                self._instances.discard(name, "its job was not submitted", only_ordered=True)
+
+    # ------------------------------------------------------------------ submitting
 
     def submit(self, plan: Plan) -> Submission:
-        _, place = plan.payload
-        if place.offer is None:
-            self._check_running(place.instance)
-            self._be_ready(place.instance, new=False)
-            return self._send(place.instance, [plan])[plan.job_id]
-        self._order(plan, place)
+        refusal = self._refusals.pop(plan, None)
+        if refusal is not None:
+            raise refusal
+        name = plan.intent["instance"]
+        if not plan.intent["ephemeral"]:
+            self._check_ready(name)
         try:
-            self._be_ready(place.instance, new=True)
-            return self._send(place.instance, [plan])[plan.job_id]
-        except (SubmissionRejectedError, CapacityError) as error:
-            self._instances.discard(place.instance, f"its job could not be launched: {error}")
+            return self._send(name, [plan])[plan.job_id]
+        except SubmissionRejectedError as error:
+            if plan.intent["ephemeral"]:
+                self._instances.discard(name, f"its job could not be launched: {error}")
             raise
 
     def submit_together(self, plans: Sequence[Plan]) -> Mapping[str, Submission]:
-        """Those for one instance that is there go to it in one archive."""
+        """Jobs for one instance that is there go to it in one archive."""
         grouped: dict[str, list[Plan]] = {}
         for plan in plans:
             if not plan.intent["ephemeral"]:
@@ -53,40 +148,16 @@ class Launcher:
         return found
 
     def _can_take_jobs(self, name: str) -> bool:
-        """If not, nothing was sent: each job is told by itself what is wrong."""
+        """If not, nothing is sent: the jobs are submitted singly, and each reports the reason."""
         try:
-            self._check_running(name)
-            self._be_ready(name, new=False)
+            self._check_ready(name)
         except (SubmissionRejectedError, BackendUnreachableError):
             return False
         return True
 
-    def _order(self, plan: Plan, place: planning.Place) -> None:
-        options: BrevOptions = plan.request.options
-        offer = place.offer
-        assert offer is not None, "somebody asked for a new one"  # noqa: S101 - our own mistake
-        extra = []
-        for name in FOR_A_CLOUD:
-            if value := getattr(options, name):
-                extra += [f"--{name.replace('_', '-')}", value]
-        entry = Entry(
-            name=place.instance,
-            job_id=plan.job_id,
-            type=offer.type,
-            price=offer.price,
-            made_at=time.time(),
-            keep=bool(options.keep),
-            max_hours=options.max_hours,
-            idle_minutes=options.idle_minutes,
-        )
-        try:
-            self._instances.order(entry, extra)
-        except (SubmissionRejectedError, CapacityError) as error:
-            self._instances.discard(place.instance, str(error))
-            raise
-
-    def _check_running(self, name: str) -> None:
-        """Not by asking the instance: `brev exec` would start one that was stopped."""
+    def _check_ready(self, name: str) -> None:
+        """Raise unless an instance that was there before runs and can take jobs."""
+        # From the list: `brev exec` would start one that was stopped.
         instance = self._instances.listed(fresh=False).get(name)
         if instance is None:
             raise SubmissionRejectedError(f"there is no instance {name} any more")
@@ -94,52 +165,51 @@ class Launcher:
             raise SubmissionRejectedError(
                 f"instance {name} is {instance.status.lower()}: brev start {name}"
             )
-
-    def _be_ready(self, name: str, *, new: bool) -> None:
-        if time.monotonic() - self._ready.get(name, -_READY_FOR_SECONDS) < _READY_FOR_SECONDS:
-            return
-        answer = self._instances.wait_until_ready(
-            self._machine(name),
-            self._instances.ready_seconds(new=new),
-            lambda machine: machine.run("probe", seconds=30.0),
-        )
-        refuse_unfit(answer)
-        self._ready[name] = time.monotonic()
+        if time.monotonic() - self._ready.get(name, -_READY_FOR_SECONDS) >= _READY_FOR_SECONDS:
+            self._instances.wait_until_ready(name, new=False, stop=threading.Event())
+            self._ready[name] = time.monotonic()
 
     def _send(self, name: str, plans: Sequence[Plan]) -> dict[str, Submission]:
         """Bring jobs to an instance that is ready, and have them started there."""
-        self._instances.use(name)
+        jobs = [plan.job_id for plan in plans]
+        self._renew_all()
+        self._provided.discard(name)
+        self._instances.use(name, jobs)
         machine = self._machine(name)
         staged = planning.archive(plan.payload[0] for plan in plans)
-        told = {
+        variables = {
             "archive": machine.upload(staged, plans[0].identity.token),
             "jobs": "".join(f"{plan.job_id} {plan.identity.token}\n" for plan in plans),
         }
-        answer = machine.run("submit", told, seconds=120.0)
-        found = {}
-        for section in answer:
+        found = set()
+        for section in machine.run("submit", variables, seconds=120.0):
             if section.name == "submitted":
-                found[section.words] = section
+                found.add(section.words)
             elif section.name == "withdrawn":
+                self._instances.leave(name, jobs)
                 raise SubmissionRejectedError("another process declared this job never submitted")
             else:
                 raise BackendUnreachableError(f"instance {name}: {section.words}")
-        if set(found) != {plan.job_id for plan in plans}:
-            raise BackendUnreachableError(f"instance {name} gave no answer that makes sense")
+        if found != set(jobs):
+            raise BackendUnreachableError(f"instance {name} did not confirm its jobs")
         where = f"on instance {name}"
         return {plan.job_id: Submission(plan.identity.name, plan.intent, where) for plan in plans}
+
+    # ------------------------------------------------------------------ after a doubt
 
     def settle(self, jobs: Sequence[JobRef]) -> Mapping[str, Submission | None]:
         listed = self._instances.listed()
         settled: dict[str, Submission | None] = {}
         for name, mine in by_instance(jobs).items():
             instance = listed.get(name)
-            if instance is None or (mine[0].native["ephemeral"] and not instance.running):
-                # Nothing can have begun on it, and nothing will: the one who would is gone.
-                settled.update(dict.fromkeys((job.job_id for job in mine), None))
+            if instance is None or instance.failed or instance.going:
+                found: dict[str, Submission | None] = dict.fromkeys(job.job_id for job in mine)
             elif instance.running:
-                settled.update(self._settle_on(name, mine))
-            # One that is stopped, or being started, cannot say.
+                found = self._settle_on(name, mine)
+            else:
+                continue  # one that is stopped, or being started, cannot be asked
+            self._instances.leave(name, [job_id for job_id in found if found[job_id] is None])
+            settled |= found
         for job in jobs:
             if job.native["ephemeral"] and settled.get(job.job_id, job) is None:
                 self._instances.discard(job.native["instance"], "its job was never submitted")
@@ -155,9 +225,17 @@ class Launcher:
         settled: dict[str, Submission | None] = {}
         for section in answer:
             job = by_id[section.words]
-            taken = Submission(job.identity.name, job.native, f"adopted, on instance {name}")
-            settled[job.job_id] = taken if section.name == "adopted" else None
+            adopted = Submission(job.identity.name, job.native, f"adopted, on instance {name}")
+            settled[job.job_id] = adopted if section.name == "adopted" else None
         return settled
+
+
+def _ends_within(ended: SimpleQueue[None], seconds: float) -> bool:
+    try:
+        ended.get(timeout=seconds)
+    except Empty:
+        return False
+    return True
 
 
 def by_instance(jobs: Sequence[JobRef]) -> dict[str, list[JobRef]]:

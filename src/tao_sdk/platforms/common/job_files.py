@@ -5,16 +5,16 @@ One folder per store, with one folder per job. Files are private, and complete o
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tao_sdk.atomic_files import write_private_json
+from tao_sdk.platforms.common.dataclass_json import from_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -117,10 +117,9 @@ class OutcomeFiles(JobFiles, Generic[_Outcome]):
             write_private_json(self.path(job_id, self._outcome_name), asdict(outcome))
 
     def outcome(self, job_id: str) -> _Outcome | None:
-        """How the job ended; None if no outcome was kept."""
+        """How the job ended; None if no outcome was kept. Raises `DamagedRowError`."""
         try:
-            text = self.path(job_id, self._outcome_name).read_text(encoding="utf-8")
+            text = self.path(job_id, self._outcome_name).read_text("utf-8", errors="replace")
         except FileNotFoundError:
             return None
-        fields: Mapping[str, object] = json.loads(text)
-        return self._outcome(**fields)
+        return from_json(self._outcome, text, self.path(job_id, self._outcome_name))

@@ -20,14 +20,14 @@ while IFS=$tab read -r job_id results; do
     else
       mark open "$job_id ${state:-none}"
       cat "$job/phase" 2>/dev/null
-      if [ -n "$here" ] && flock -n "$job/lock" true; then supervise "$job_id"; fi
+      if [ -n "$here" ] && flock -n "$job/lock" true; then mark unattended "$job_id"; fi
     fi
   fi
   if [ "$results" != - ] && [ -f "$results/$job_id/tao_result.json" ]; then
     mark record "$job_id"; head -c 65536 "$results/$job_id/tao_result.json"
   fi
 done
-# Who else is here, that nobody has said to be done with?
+# Jobs that were not asked about, and that no client has taken the end of.
 others=0
 for job in "$base"/jobs/*/; do
   job=${job%/}
