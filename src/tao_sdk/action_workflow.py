@@ -59,7 +59,7 @@ class ActionWorkflow:
     TERMINAL_STATUSES: ClassVar[frozenset[str]] = TERMINAL_STATES
 
     def __init__(self, root_dir: str | Path, run_name: str, timestamp: str) -> None:
-        root = Path(root_dir).expanduser()
+        root = settings.expanded(root_dir)
         workspace = root / _folder_name("run_name", run_name) / _folder_name("timestamp", timestamp)
         if not workspace.resolve().is_relative_to(root.resolve()):
             raise ValidationError(f"{workspace} leads out of {root} through a link")
@@ -69,7 +69,7 @@ class ActionWorkflow:
     @classmethod
     def from_workspace(cls, path: str | Path) -> ActionWorkflow:
         """Open the run folder of an earlier process."""
-        workspace = Path(path).expanduser()
+        workspace = settings.expanded(path)
         if not workspace.is_dir():
             raise WorkspaceNotFoundError(
                 f"{workspace} is not a run folder: give the folder that holds status.json"

@@ -179,7 +179,10 @@ class JobUri(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> JobUri:
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # a half of [an address]
+            parts = urlsplit("")
         platform, job_id = parts.netloc, unquote(parts.path.strip("/"))
         if parts.scheme != "tao" or not platform or not job_id:
             raise ValidationError(

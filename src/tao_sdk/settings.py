@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from tao_sdk.errors import CredentialError, ValidationError
@@ -366,6 +367,14 @@ def lookup(name: str) -> str:
         if value:
             return value
     return ""
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with `~` filled in."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValidationError(f"{str(path)!r}: there is no such home folder") from None
 
 
 def get_seconds(name: str) -> float:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = ["read_regular", "whole_number"]
+__all__ = ["number", "read_regular", "whole_number"]
 
 # There is no file; or it is a link, a folder below a file, or a pipe that nothing reads.
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
@@ -36,3 +36,11 @@ def whole_number(value: Any, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"not a whole number between {low} and {high}")
     return value
+
+
+def number(text: str, most: int = 2**63 - 1) -> int | None:
+    """The number that a text of ASCII digits is, up to `most`; None for any other text."""
+    # `isdigit` alone accepts "²", and `int` refuses thousands of digits.
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        return None
+    return value if (value := int(text)) <= most else None

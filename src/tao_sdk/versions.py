@@ -63,7 +63,7 @@ def load_manifest(path: str | Path | None = None) -> dict[str, Any]:
                 "set TAO_VERSIONS_FILE to the file, or TAO_SKILL_BANK_PATH to its folder"
             )
     else:
-        found = Path(path).expanduser()
+        found = settings.expanded(path)
         if not found.is_file():
             raise ManifestNotFoundError(f"{found} is not a file: give the path of a {_FILE_NAME}")
     return _load(found)
@@ -109,14 +109,14 @@ def _candidates() -> Iterator[Path]:
     """Where a manifest may be, except for `$TAO_VERSIONS_FILE`, which must be one."""
     yield Path.cwd() / _FILE_NAME
     if bank := settings.lookup("TAO_SKILL_BANK_PATH"):
-        yield Path(bank).expanduser() / _FILE_NAME
-    yield Path(settings.SETTINGS["TAO_SKILL_BANK_PATH"].default).expanduser() / _FILE_NAME
+        yield settings.expanded(bank) / _FILE_NAME
+    yield settings.expanded(settings.SETTINGS["TAO_SKILL_BANK_PATH"].default) / _FILE_NAME
     yield _PACKAGED_BANK / _FILE_NAME
 
 
 def _discover() -> Path | None:
     if named := settings.lookup("TAO_VERSIONS_FILE"):
-        path = Path(named).expanduser()
+        path = settings.expanded(named)
         if not path.is_file():
             raise ManifestNotFoundError(
                 f"TAO_VERSIONS_FILE={named} is not a file: correct the variable or unset it"

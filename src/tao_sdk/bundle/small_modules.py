@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tao_sdk import runner, settings
 from tao_sdk.atomic_files import write_private
+from tao_sdk.errors import ValidationError
 
 LOADER = "loading"
 START = "start"
@@ -67,8 +68,8 @@ def cache_file() -> Path | None:
     """Where this user keeps it; None without a home."""
     try:
         folder = Path(settings.process_environment().get("XDG_CACHE_HOME") or "~/.cache")
-        return folder.expanduser().absolute() / "tao-sdk" / PACKAGED_FILE.name
-    except RuntimeError:  # no home is known
+        return settings.expanded(folder).absolute() / "tao-sdk" / PACKAGED_FILE.name
+    except ValidationError:  # no home is known
         return None
 
 

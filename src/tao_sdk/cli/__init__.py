@@ -6,6 +6,7 @@ in `output`; what its exit code means, in `exit_codes`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ def _group(context: click.Context, session: Session, state: Path | None, quiet: 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `tao-sdk` with these arguments (default: those of the process); returns its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    _open_standard_streams()
     # Log lines and file names may hold anything; a character that the terminal lacks is no error.
     # (Typed as TextIO; what Python puts there can be reconfigured.)
     for stream in (sys.stdout, sys.stderr):
@@ -91,6 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(session, words)
     except click.exceptions.Exit as closed:  # the reader of our output went away
         return closed.exit_code
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where a stream is closed (`>&-`).
+
+    Otherwise the next file that is opened, such as the job store, would be that stream for every
+    program that we start.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "w" if number else "r"))  # noqa: SIM115 - stays open
 
 
 def _run(session: Session, words: list[str]) -> int:

@@ -55,7 +55,7 @@ def install_command(session: Session, folder: Path | None) -> None:
     from tao_sdk.skills.installation import install_bank
 
     usual = settings.SETTINGS["TAO_SKILL_BANK_PATH"].default
-    made = install_bank((folder or Path(usual)).expanduser().absolute())
+    made = install_bank(settings.expanded(folder or usual).absolute())
     if session.out.json:
         session.out.document("bank", {"path": str(made)})
     else:

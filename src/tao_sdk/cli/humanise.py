@@ -12,6 +12,8 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHORT_ID = 8
+_LONGEST_SPAN = 100 * 365 * 86_400.0
+"""A hundred years: dates before and after today have room for it."""
 
 
 def short_id(job_id: str) -> str:
@@ -83,7 +85,5 @@ def parse_span(text: str, *, unit_required: bool = False) -> timedelta | None:
     size = _UNITS.get(unit or "s")
     if size is None:
         return None
-    try:
-        return timedelta(seconds=float(number) * size)
-    except OverflowError:
-        return None
+    seconds = float(number) * size
+    return timedelta(seconds=seconds) if seconds <= _LONGEST_SPAN else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tao_sdk import settings
 from tao_sdk.cli.completions import complete_platform
 from tao_sdk.cli.launch_options import add_options, read_environment, read_pairs
 from tao_sdk.cli.parameters import bank_option
@@ -286,5 +287,5 @@ def _one_or_many(roots: tuple[str, ...]) -> str | tuple[str, ...]:
 
 def _absolute(roots: str | Sequence[str]) -> str | Sequence[str]:
     if isinstance(roots, str):
-        return roots if scheme_of(roots) else str(Path(roots).expanduser().absolute())
+        return roots if scheme_of(roots) else str(settings.expanded(roots).absolute())
     return tuple(str(_absolute(root)) for root in roots)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from tao_sdk.errors import StoreBusyError, StoreError
+from tao_sdk.errors import StoreBusyError, StoreError, ValidationError
 from tao_sdk.job_store.access import Access, LocalAccess, MemoryAccess, NetworkAccess
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.paths import ensure_folder, harden_state_folder
@@ -128,6 +128,8 @@ class Database:
             yield
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a mistake of ours: the traceback is worth more than a sentence
+        except UnicodeEncodeError as error:
+            raise ValidationError(f"{error.object!a} is not valid UTF-8") from error
         except UnicodeDecodeError as error:  # SQLite quotes its damaged schema
             raise damaged(self.path or Path(":memory:"), "its schema is not text") from error
         except sqlite3.DatabaseError as error:

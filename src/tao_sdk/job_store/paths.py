@@ -122,7 +122,7 @@ def state_files_at(address: str) -> list[str | None]:
 def _store_without_settings() -> Path:
     """The default store of a process without TAO_SDK_STATE_DIR."""
     folder = settings.SETTINGS["TAO_SDK_STATE_DIR"].default
-    return Path(folder).expanduser() / _DEFAULT_STORE
+    return settings.expanded(folder) / _DEFAULT_STORE
 
 
 def _default_store() -> Path:
@@ -130,7 +130,7 @@ def _default_store() -> Path:
 
 
 def _default_folder() -> Path:
-    folder = Path(settings.get("TAO_SDK_STATE_DIR")).expanduser()
+    folder = settings.expanded(settings.get("TAO_SDK_STATE_DIR"))
     if not folder.is_absolute():
         raise ValidationError(
             f"TAO_SDK_STATE_DIR={str(folder)!r} is relative: give an absolute path, so that every "

@@ -172,7 +172,7 @@ def checked_limit(limit: int | None, where: str = "limit") -> int:
         return -1
     if limit < 0:
         raise ValidationError(f"{where}={limit}: give 0 or more, or None for all")
-    return limit
+    return min(limit, 2**63 - 1)
 
 
 def is_terminal(row: Mapping[str, Any]) -> bool:

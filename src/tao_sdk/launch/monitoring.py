@@ -63,4 +63,4 @@ def status_command(job_id: str, state_file: str | Path | None = None) -> str:
 
 
 def _from_anywhere(path: str | Path) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(settings.expanded(path).absolute())

@@ -20,6 +20,9 @@ from tao_sdk.platforms.backend import LogChunk, LogReader, LogSource
 from tao_sdk.platforms.common.log_lines import rank_prefix
 
 _SEPARATOR = "|"
+_LONGEST_POSITION = 4000
+_LONGEST_TAIL = 2**31 - 1
+"""More lines than a log has; platforms take no larger number."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 # Sources that end with their job announce its end; a poll from time to time finds what they missed.
 _SAFETY_POLL_SECONDS = 5.0
@@ -53,8 +56,9 @@ class LogStream(Iterator[str]):
         instead of a log that ends, or fails, without a line. `owner` lives as long as the stream.
         """
         self._positions = cursor.split(_SEPARATOR) if cursor else [""] * len(sources)
-        if len(self._positions) != len(sources):
-            raise ValidationError(f"cursor {cursor!r} does not belong to this log")
+        is_long = any(len(position) > _LONGEST_POSITION for position in self._positions)
+        if is_long or len(self._positions) != len(sources):
+            raise ValidationError(f"cursor {cursor[:200]!r} does not belong to this log")
         shares = _shares(None if cursor else tail, len(sources))
         self._prefixes = [rank_prefix(source.rank, len(sources)) for source in sources]
         self._number = 0
@@ -113,6 +117,7 @@ def _shares(tail: int | None, sources: int) -> list[int | None]:
         return [None] * sources
     if tail < 0:
         raise ValidationError(f"tail: {tail} is less than 0")
+    tail = min(tail, _LONGEST_TAIL)
     return [tail // sources + (number < tail % sources) for number in range(sources)]
 
 

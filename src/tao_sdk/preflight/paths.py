@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
+from tao_sdk import settings
 from tao_sdk.planning.uris import STAGED_SCHEMES
 from tao_sdk.preflight.checks import Check, Task, failed, skipped, warning
 from tao_sdk.preflight.data import unlooked, unread
@@ -49,7 +49,7 @@ def not_a_path(request: PreflightRequest, label: str) -> Iterator[Check]:
     yield failed(
         f"path:{label}",
         f"{path!r} is not an absolute path",
-        f"Write it out: {flag} {label}={Path(path).expanduser().absolute()}"
+        f"Write it out: {flag} {label}={settings.expanded(path).absolute()}"
         if path and not scheme_of(path)
         else f"Give it: {flag} {label}=/ABSOLUTE/PATH",
     )

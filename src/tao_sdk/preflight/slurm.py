@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
@@ -104,7 +103,7 @@ def _before_login(
 ) -> Check | ClusterSettings:
     """The cluster to be asked, or why it cannot be."""
     key = settings.lookup("SSH_KEY_PATH")
-    if key and not Path(key).expanduser().is_file():
+    if key and not settings.expanded(key).is_file():
         return failed(
             "ssh.key",
             f"SSH_KEY_PATH={key}: there is no such file on this machine",

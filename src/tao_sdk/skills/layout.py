@@ -38,7 +38,7 @@ def locate_bank(path: str | Path | None = None, *, fallback: Path = PACKAGED_BAN
         return _existing(
             named, f"TAO_SKILL_BANK_PATH={named} is not a folder: correct the variable or unset it"
         )
-    usual = Path(settings.SETTINGS["TAO_SKILL_BANK_PATH"].default).expanduser()
+    usual = settings.expanded(settings.SETTINGS["TAO_SKILL_BANK_PATH"].default)
     return usual if usual.is_dir() else fallback
 
 
@@ -78,7 +78,7 @@ def _has_layer(folder: Path) -> bool:
 
 
 def _existing(path: str | Path, complaint: str) -> Path:
-    folder = Path(path).expanduser().absolute()
+    folder = settings.expanded(path).absolute()
     if not folder.is_dir():
         raise BankNotFoundError(complaint)
     return folder

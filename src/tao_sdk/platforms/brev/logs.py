@@ -13,6 +13,7 @@ from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.log_lines import lines_of
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.untrusted import number
 
 
 def log_source(
@@ -44,9 +45,10 @@ def log_source(
 
 def parse_cursor(cursor: str) -> int | None:
     """None at the start."""
-    if cursor and not cursor.isdigit():
+    offset = number(cursor) if cursor else None
+    if cursor and offset is None:
         raise ValidationError(f"{cursor!r} is not a cursor of a log on Brev")
-    return int(cursor) if cursor else None
+    return offset
 
 
 def chunk_of(sections: Sequence[Section], *, flush: bool) -> LogChunk:

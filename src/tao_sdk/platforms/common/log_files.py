@@ -7,15 +7,18 @@ from pathlib import Path
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
 from tao_sdk.platforms.common.log_lines import lines_of
+from tao_sdk.untrusted import number
 
 _BLOCK = 64 * 1024
 
 
 def read_chunk(path: Path, *, cursor: str, tail: int | None, limit: int, flush: bool) -> LogChunk:
     """The next lines of a file, which may not exist yet; a cursor is an offset."""
-    if cursor and not cursor.isdigit():
+    begin = number(cursor or "0")
+    if begin is None:
         raise ValidationError(f"cursor {cursor!r} does not belong to this log")
-    begin = int(cursor or 0) if cursor or tail is None else offset_of_last(path, tail)
+    if tail is not None and not cursor:
+        begin = offset_of_last(path, tail)
     data = _read(path, begin, limit)
     full = len(data) == limit  # then the file may go on
     lines = tuple(

@@ -51,7 +51,7 @@ def resolve(given: str | None = None) -> Endpoint:
     host = settings.lookup("DOCKER_HOST")
     if host:
         return Endpoint(_checked(host, "DOCKER_HOST"), _tls_from_settings(host), "DOCKER_HOST")
-    folder = Path(settings.get("DOCKER_CONFIG")).expanduser()
+    folder = settings.expanded(settings.get("DOCKER_CONFIG"))
     name = settings.lookup("DOCKER_CONTEXT") or _current_context(folder)
     if name and name != "default":
         return read_context(folder, name)
@@ -97,7 +97,7 @@ def _tls_from_settings(host: str) -> TlsFiles | None:
     folder = settings.lookup("DOCKER_CERT_PATH")
     if not verify and not folder:
         return None
-    place = Path(folder or settings.get("DOCKER_CONFIG")).expanduser()
+    place = settings.expanded(folder or settings.get("DOCKER_CONFIG"))
     missing = [name for name in ("ca.pem", "cert.pem", "key.pem") if not (place / name).exists()]
     if missing:
         raise ValidationError(

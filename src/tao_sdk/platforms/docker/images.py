@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import docker
@@ -141,7 +140,7 @@ def credentials(registry: str) -> dict[str, str] | None:
 
 def registry_credentials(registry: str) -> dict[str, Any] | None:
     """What `docker login` on this machine has stored for a registry, read anew each time."""
-    path = Path(settings.get("DOCKER_CONFIG")).expanduser() / "config.json"
+    path = settings.expanded(settings.get("DOCKER_CONFIG")) / "config.json"
     try:
         stored = auth.load_config(config_path=str(path))
         found: dict[str, Any] | None = auth.resolve_authconfig(stored, registry)

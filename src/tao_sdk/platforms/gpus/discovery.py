@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, ValidationError
+from tao_sdk.untrusted import number
 
 QUERY = (
     "nvidia-smi",
     "--query-gpu=index,uuid,memory.used,name",
     "--format=csv,noheader,nounits",
 )
+
+_MOST_PRETENDED = 65_536
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ def can_tell() -> bool:
 
 def pretend(text: str) -> list[Gpu]:
     """`"4"` is four GPUs numbered from 0; `"2,3"` are those two."""
-    indexes = [str(n) for n in range(int(text))] if text.isdigit() else text.split(",")
+    count = number(text, _MOST_PRETENDED)
+    indexes = text.split(",") if count is None else [str(index) for index in range(count)]
     names = [index.strip() for index in indexes]
     if not all(names):
         raise ValidationError(f"TAO_LOCAL_GPUS={text!r}: give a number, or ids such as 0,1")
@@ -53,7 +57,7 @@ def parse_nvidia_smi(text: str) -> list[Gpu]:
     """Read `index, uuid, memory.used, name` lines."""
     rows = [[part.strip() for part in line.split(",", 3)] for line in text.splitlines() if line]
     return [
-        Gpu(row[0], row[1], row[3], int(row[2]) if row[2].isdigit() else 0)
+        Gpu(row[0], row[1], row[3], number(row[2]) or 0)
         for row in rows
         if len(row) == 4 and row[0].isdigit()
     ]

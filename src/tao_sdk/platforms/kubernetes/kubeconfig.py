@@ -135,8 +135,8 @@ def paths() -> list[Path]:
     """The files that KUBECONFIG names, or ~/.kube/config."""
     named = settings.lookup("KUBECONFIG")
     if not named:
-        return [Path("~/.kube/config").expanduser()]
-    found = [Path(part).expanduser() for part in named.split(":") if part]
+        return [settings.expanded("~/.kube/config")]
+    found = [settings.expanded(part) for part in named.split(":") if part]
     return list(dict.fromkeys(found))
 
 

@@ -169,7 +169,7 @@ def local_path(path: str) -> Path:
     """A path or `file://` address of this machine; anything else is refused with the reason."""
     scheme, separator, rest = path.partition("://")
     if not separator:
-        return Path(path).expanduser()
+        return settings.expanded(path)
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     raise UnsupportedError(f"{path}: neither a path of this machine, file:// nor a store we know")

@@ -53,5 +53,5 @@ class LocalSDK(PlatformSDK):
         """Where jobs and their results live."""
         chosen = self._work_dir or settings.lookup("TAO_LOCAL_ROOT")
         if chosen:
-            return Path(chosen).expanduser().absolute()
+            return settings.expanded(chosen).absolute()
         return Path(state_paths().database).parent / "local"

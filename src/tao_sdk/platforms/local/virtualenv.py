@@ -54,7 +54,7 @@ class VirtualEnvSDK(LocalSDK):
     @property
     def work_dir(self) -> Path:
         if self._work_dir:
-            return Path(self._work_dir).expanduser().absolute()
+            return settings.expanded(self._work_dir).absolute()
         return Path(state_paths().database).parent / "virtualenv"
 
     def create_python_job(
@@ -176,7 +176,7 @@ class VirtualEnvSDK(LocalSDK):
     def _interpreter(self) -> Path:
         if self._venv_path is None:
             raise ValidationError("venv_path: name a virtual environment to run scripts with")
-        venv = Path(self._venv_path).expanduser().absolute()
+        venv = settings.expanded(self._venv_path).absolute()
         python = venv / "bin" / "python"
         if not (venv / "pyvenv.cfg").is_file() or not python.exists():
             raise ValidationError(

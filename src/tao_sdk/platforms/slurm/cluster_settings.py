@@ -16,6 +16,7 @@ from tao_sdk.errors import CredentialError, ValidationError
 from tao_sdk.models import Mount
 from tao_sdk.platforms.slurm.client import Login
 from tao_sdk.platforms.slurm.options import check_mounts, check_words
+from tao_sdk.untrusted import number
 
 # Of the bank inside this package, whichever bank is in use, because these are defaults of the SDK.
 # Read here and not through `tao_sdk.skills`, which lies above the platforms.
@@ -176,9 +177,10 @@ def _hours(name: str) -> float:
 
 def _count(name: str, least: int = 1) -> int:
     text = settings.get(name)
-    if not text.isdigit() or int(text) < least:
+    count = number(text)
+    if count is None or count < least:
         raise ValidationError(f"{name}={text!r} is not a whole number of at least {least}")
-    return int(text)
+    return count
 
 
 def _runtime() -> str:

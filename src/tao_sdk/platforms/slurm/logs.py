@@ -9,6 +9,7 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
 from tao_sdk.platforms.common.log_lines import lines_of
 from tao_sdk.platforms.remote.framing import Section
+from tao_sdk.untrusted import number
 
 _STREAM = re.compile(r"[0-9_]+(?:\.batch)?\.(?:out|err)")
 _LABEL = re.compile(rb"^ *(\d+): ", re.MULTILINE)
@@ -18,10 +19,11 @@ def parse_cursor(cursor: str) -> dict[str, int]:
     """Offsets by stream: `<Slurm's id>.out`, or `.batch.out` before there are tasks."""
     offsets: dict[str, int] = {}
     for part in filter(None, cursor.split(",")):
-        name, _, offset = part.partition("=")
-        if not _STREAM.fullmatch(name) or not offset.isdigit():
+        name, _, text = part.partition("=")
+        offset = number(text)
+        if not _STREAM.fullmatch(name) or offset is None:
             raise ValidationError(f"{cursor!r} is not a cursor of a SLURM log")
-        offsets[name] = int(offset)
+        offsets[name] = offset
     return offsets
 
 
