@@ -66,6 +66,17 @@ def jobs(namespace: Namespace) -> list[str]:
 
 
 class TestSubmitting:
+    def test_the_plan_says_what_is_lost_without_a_place_for_results(
+        self, sdk: KubernetesSDK, played: Namespace
+    ) -> None:
+        played.add_volume("results")
+        asked: dict[str, Any] = {"image": "trainer:1", "command": "true", "gpu_count": 0}
+        told = "\n".join(sdk.plan(**asked, ttl_seconds=60).warnings)
+        assert "no writable mount at /results and no S3_BUCKET_NAME" in told
+        assert "lost unless a process attends to it while its Job is kept (60 s" in told
+        told = "\n".join(sdk.plan(**asked, mounts=["pvc://results:/results"]).warnings)
+        assert "lost" not in told
+
     def test_what_a_job_owns_goes_with_it(self, sdk: KubernetesSDK, played: Namespace) -> None:
         """Lessons W13, W15: Services and secrets accumulate."""
         job = submit(sdk, num_nodes=2, env_vars={"A": SECRET}, command="# " + "x" * 200_000)
