@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import ssl
+import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from api_server import CHUNKED, ApiServer, Certificates, Request, answer, encoded, kubeconfig
 from kubernetes_objects import condition, job, pod, terminated
-from kubernetes_sdk import LONG, asked, job_name, opened, pods_of
+from kubernetes_sdk import LONG, asked, isolate, opened, pods_of
+from kubernetes_sdk import job_name as name_of_job
 
 from lab.kubernetes import ALICE, CONTROL_PLANE, KubernetesLab, Namespace, private_cluster
+from tao_sdk.job_states import JobState
 from tao_sdk.models import Job
+from tao_sdk.platforms.backend import JobIdentity, JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK
 from tao_sdk.platforms.kubernetes import watch as watch_module
+from tao_sdk.platforms.kubernetes.auth import ClusterAccess
+from tao_sdk.platforms.kubernetes.client import KubernetesClient
+from tao_sdk.platforms.kubernetes.cluster import Cluster
+from tao_sdk.platforms.kubernetes.naming import job_name
+from tao_sdk.platforms.kubernetes.observe import Observer
 from tao_sdk.platforms.kubernetes.status import are_its_pods
 
 MANY = 25  # more than are asked for by name, also when some have ended
@@ -89,7 +103,7 @@ def test_a_job_that_was_just_made_or_is_gone_is_asked_for(
         fleet.jobs.append(new)
         assert fleet.ask()[new.id].startswith("Pending")
         assert "does not know" not in fleet.ask()[new.id]
-    played.kubectl("delete", "job", job_name(new), "--wait=false", "--cascade=background")
+    played.kubectl("delete", "job", name_of_job(new), "--wait=false", "--cascade=background")
     eventually(lambda: "does not know this job" in fleet.ask()[new.id], LONG)
 
 
@@ -152,3 +166,54 @@ def test_an_api_server_that_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_pods_that_a_job_does_not_speak_of(status: object, pods: list[object], fit: bool) -> None:
     """Told apart from each other, Jobs and pods may be of different moments."""
     assert are_its_pods(job(status=status), pods) is fit  # type: ignore[arg-type]
+
+
+class Many:
+    """An API server with a thousand running Jobs, whose lists come in pages."""
+
+    def __init__(self) -> None:
+        self.refs = [_reference(str(uuid.UUID(int=number))) for number in range(1000)]
+        self.jobs = [_running(ref) for ref in self.refs]
+
+    def handle(self, request: Request, connection: ssl.SSLSocket) -> None:
+        parts = urlsplit(request.target)
+        query = dict(parse_qsl(parts.query))
+        assert parts.path.endswith("/jobs")
+        if "watch" in query:
+            connection.sendall(CHUNKED)
+            return  # nothing happens
+        first, limit = int(query.get("continue", "0")), int(query["limit"])
+        left = len(self.jobs) - first > limit
+        metadata = {"resourceVersion": "7", "continue": str(first + limit) if left else ""}
+        page = {"metadata": metadata, "items": self.jobs[first : first + limit]}
+        connection.sendall(answer(page))
+
+
+def _reference(job_id: str) -> JobRef:
+    native = {"namespace": "lab", "server": "", "cluster": "", "results": ""}
+    return JobRef(JobIdentity(job_id, "token"), native)
+
+
+def _running(ref: JobRef) -> dict[str, Any]:
+    labels = {"tao-toolkit": "true", "tao-sdk-job-id": ref.job_id}
+    counts = {"active": 1, "ready": 1, "startTime": "2026-04-20T09:00:00Z"}
+    return job(name=job_name(ref.job_id), uid=ref.job_id, labels=labels, status=counts)
+
+
+def test_a_thousand_running_jobs_take_two_calls_and_then_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call for 500 Jobs; no pods, because these Jobs tell enough; the third poll is watched."""
+    many = Many()
+    certificates = Certificates(tmp_path)
+    with closing(ApiServer(certificates, many.handle)) as server:
+        authority = {"certificate-authority-data": encoded(certificates.authority)}
+        isolate(monkeypatch, kubeconfig(tmp_path / "config", server.url, {}, authority))
+        client = KubernetesClient(ClusterAccess.find())
+        with closing(Observer(client, Cluster(client))) as observer:
+            called = [0]
+            for _ in range(3):
+                seen = observer.observe(many.refs)
+                assert {one.state for one in seen.values()} == {JobState.RUNNING}
+                called.append(len(client.calls))
+        assert called == [0, 2, 5, 5], list(client.calls)
