@@ -190,7 +190,7 @@ def test_paths_of_volumes(lab: KubernetesPlatformLab) -> None:
 
     files = sdk.backend.result_files(job_ref(row))
     assert (files["a"], files["b/c d"]) == (2, 3)
-    with pytest.raises(ValueError, match="a path means nothing"):
+    with pytest.raises(ValueError, match="the volume of a path is unknown"):
         sdk.check_path("/results/x")
     # The Jobs that looked are gone, and so are their pods.
     names = [name_of(one) for one in lab.namespace.api.get(lab.namespace.jobs)["items"]]

@@ -204,7 +204,7 @@ class TestQueue:
         assert not team.api.exists(f"{team.jobs}/{job_name(job)}")
 
     def test_a_gang_needs_a_queue(self, sdk: KubernetesSDK) -> None:
-        with pytest.raises(ValidationError, match=r"gang: .*name the queue as well \(queue=\)"):
+        with pytest.raises(ValidationError, match=r"gang: .*name its queue \(queue=\)"):
             sdk.plan(**asked(gang=True, num_nodes=2))
 
 

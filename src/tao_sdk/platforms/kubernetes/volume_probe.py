@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.command import escape
 from tao_sdk.platforms.kubernetes.pods import STUCK, issue_of, name_of, phase_of
-from tao_sdk.platforms.kubernetes.volumes import Place
+from tao_sdk.platforms.kubernetes.volumes import Place, parse_place
 from tao_sdk.platforms.volume_programs import END
 
 _MOUNT = "/volume"
@@ -114,6 +114,19 @@ class VolumeProbe:
             except ApiError as error:
                 if not error.missing:
                     raise
+
+    def run_at(self, path: str, namespace: str, program: str) -> str:
+        """The output of a program at `pvc://[namespace@]claim/folder`, or another address."""
+        if path.startswith("pvc://") and "@" in path:
+            namespace, _, rest = path.removeprefix("pvc://").partition("@")
+            path = f"pvc://{rest}"
+        if "://" not in path:
+            raise ValidationError(
+                f"{path}: the volume of a path is unknown: give pvc://claim/folder, "
+                "nfs://server/export or hostpath:///folder"
+            )
+        place = parse_place("path", path)
+        return self.run(namespace, place, program, self.template_in(namespace))
 
     def template_in(self, namespace: str) -> Mapping[str, Any]:
         """The template of the newest job of ours there, where no job is named."""

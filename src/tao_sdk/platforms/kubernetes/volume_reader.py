@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import settings
-from tao_sdk.errors import BackendUnreachableError, PlatformError, ValidationError
+from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, ValidationError
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
 from tao_sdk.platforms.kubernetes.pods import STUCK, end_of, issue_of, name_of, phase_of
 from tao_sdk.platforms.kubernetes.volume_probe import path_in_pod, probe_job
 from tao_sdk.platforms.kubernetes.volumes import Place
 from tao_sdk.platforms.remote.framing import Programs, Section
+from tao_sdk.platforms.remote.results import RemoteResults
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError
 from tao_sdk.platforms.rest import WebSocket
+from tao_sdk.results.sources import Entry
 
 _log = logging.getLogger("tao_sdk.kubernetes")
 _PROGRAMS = Programs(Path(__file__).parent / "programs")
@@ -244,6 +247,27 @@ class VolumeReader:
         except ApiError as error:
             if not error.missing:
                 raise
+
+
+class VolumeResults(RemoteResults):
+    """The results of a job, read by a pod beside them."""
+
+    def __init__(self, reader: VolumeReader, job: JobRef) -> None:
+        super().__init__(reader, job.results_dir, reader.folder, "the user of its pods", "there")
+        self._pod = reader
+
+    def entries(self) -> Iterator[Entry]:
+        try:
+            yield from super().entries()
+        except TaoError:
+            self._pod.close()
+            raise
+
+    def holds(self, folder: Path) -> bool:  # noqa: ARG002 - a volume has no path on this machine
+        return False
+
+    def all_fetched(self) -> None:
+        self._pod.close()
 
 
 class _Session:
