@@ -63,6 +63,11 @@ class ProcessIdentity(NamedTuple):
         return bool(boot) and boot == _parts(this_host()).boot
 
     @property
+    def of_earlier_boot(self) -> bool:
+        """Whether this machine was restarted since."""
+        return fate_by_host(self.host, this_host()) is Fate.GONE
+
+    @property
     def fate(self) -> Fate:
         """Whether exactly this process still runs, as far as this machine can tell."""
         known = fate_by_host(self.host, this_host())

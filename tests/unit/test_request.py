@@ -95,6 +95,8 @@ def test_did_you_mean(keyword: str, hint: str) -> None:
         ({"env_vars": {"A": 1}}, "env_vars.A"),
         ({"env_vars": {"TAO_RESULTS_ROOT": "/x"}}, "env_vars.TAO_RESULTS_ROOT"),
         ({"env_vars": {"A": "x\x00y"}}, "env_vars.A"),
+        ({"env_vars": {"A": "x" * 200_000}}, "env_vars.A: 200,003 bytes with its name"),
+        ({"env_vars": {"A": "x" * (128 * 1024 - 2)}}, "put the value in a file"),
         ({"gpu_ids": 3}, "gpu_ids"),
         ({"specs": {"a": {"b": {1, 2}}}}, r"specs\['a'\]\['b'\]"),
         ({"specs": {"a": float("nan")}}, r"specs\['a'\]"),

@@ -24,6 +24,8 @@ Command = str | Sequence[str] | RunnerPayload
 """A shell command, the words of one, or what the runner of the job does."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+MAX_VARIABLE_BYTES = 128 * 1024
+"""What the kernel takes for one variable, its name included."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # What the SDK itself says about a job cannot be contradicted by the job's environment.
@@ -345,6 +347,13 @@ def _check_env(env_vars: Mapping[str, str] | None) -> dict[str, str]:
         if name in RESERVED_ENV:
             raise ValidationError(f"env_vars.{name}: set by the SDK for every job; leave it out")
         checked[name] = check_text(f"env_vars.{name}", value)
+        size = len(f"{name}={value}".encode()) + 1  # the end of the text counts
+        if size > MAX_VARIABLE_BYTES:
+            raise ValidationError(
+                f"env_vars.{name}: {size:,} bytes with its name, and a program is given at most "
+                f"{MAX_VARIABLE_BYTES:,}: put the value in a file, and pass the file's path (or "
+                "the file as one of inputs=)"
+            )
     return checked
 
 

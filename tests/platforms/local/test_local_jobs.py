@@ -24,6 +24,7 @@ from tao_sdk.platforms.backend import JobRef, Plan, Submission
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local.job_files import JobFolder
 from tao_sdk.platforms.local.orders import Orders
+from tao_sdk.platforms.request import MAX_VARIABLE_BYTES
 from tao_sdk.process_identity import ProcessIdentity, session_members, start_time
 
 LONG = 60
@@ -737,3 +738,16 @@ class TestPaths:
     def test_what_is_no_place(self, sdk: LocalSDK) -> None:
         with pytest.raises(UnsupportedError, match="nosuch://a/b: neither a path"):
             sdk.check_path("nosuch://a/b")
+
+
+def test_the_longest_variable_arrives_and_too_many_are_named(sdk: LocalSDK) -> None:
+    longest = {"A": "x" * (MAX_VARIABLE_BYTES - 3)}
+    job = sdk.create_job(command="echo ${#A}", gpu_count=0, env_vars=longest)
+    assert job.wait(timeout=LONG).status == "Complete"
+    assert list(job.logs()) == [str(MAX_VARIABLE_BYTES - 3)]
+    many = {f"A{number}": "x" * 100_000 for number in range(100)}
+    job = sdk.create_job(command="true", gpu_count=0, env_vars=many)
+    assert job.wait(timeout=LONG).status == "Error"
+    explained = job.explain()
+    assert "too large to start a program" in explained["cause"]
+    assert "chmod" not in explained["suggestion"]

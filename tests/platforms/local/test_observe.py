@@ -142,3 +142,25 @@ def test_an_unchanged_poll_reads_the_store_once(
     sdk.get_job_status(job.id)
     assert opened == ["read"]
     job.cancel()
+
+
+@pytest.mark.parametrize(
+    ("which", "when"), [("killed", "while the job ran"), ("pending", "before")]
+)
+def test_after_a_restart_of_the_machine_nothing_else_is_blamed(
+    sdk: LocalSDK, jobs: dict[str, Job], which: str, when: str
+) -> None:
+    job = jobs[which]
+    supervisor = supervisor_of(sdk, job)
+    if which == "pending":
+        kill(supervisor)
+    machine, boot, namespace = supervisor.host.split("/")
+    earlier = supervisor._replace(host=f"{machine}/{boot[::-1]}x/{namespace}")
+    claim = JobFolder(sdk.work_dir / "jobs" / job.id).claim
+    claim.write_text(claim.read_text().replace(str(supervisor), str(earlier)))
+    status = job.refresh()
+    assert status.status == "Error"
+    assert status.message.startswith(f"the machine was restarted {when}")
+    explained = job.explain()
+    assert explained["err_class"] == "ERR_INFRA"
+    assert "out-of-memory" not in str(explained)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tao_sdk import Job, LocalSDK
-from tao_sdk.errors import SubmissionRejectedError
+from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.local import spawner
@@ -345,6 +345,38 @@ class TestKilled:
         with pytest.raises(SubmissionRejectedError, match="/no/such/python"):
             run(sdk)
         assert sdk.list_jobs() == []
+
+
+class TestStopped:
+    @pytest.mark.parametrize("the_next_supervisor_too", [True, False])
+    def test_a_job_is_refused_for_good_and_the_next_one_runs(
+        self,
+        sdk: LocalSDK,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        the_next_supervisor_too: bool,
+    ) -> None:
+        run(sdk).wait(timeout=LONG)
+        process = pid_of(sdk)
+        eventually(lambda: len(children_of(process)) == 1)
+        [waiting] = children_of(process)
+        stopped = [process, waiting] if the_next_supervisor_too else [process]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        if not the_next_supervisor_too:
+            run(sdk).wait(timeout=LONG)  # by the supervisor that was ready
+        mark = tmp_path / "started"
+        with monkeypatch.context() as patched:
+            patched.setattr(spawner, "_ANSWER_SECONDS", 0.2)
+            patched.setattr(spawner, "_PATIENCE_SECONDS", 0.05)
+            with pytest.raises(BackendUnreachableError, match=r"did not answer within 0\.2 s"):
+                run(sdk, f"touch {mark}")
+        if the_next_supervisor_too:
+            os.kill(waiting, signal.SIGCONT)
+            eventually(lambda: has_ended(waiting))
+        assert run(sdk).wait(timeout=LONG).status == "Complete"
+        assert pid_of(sdk) != process
+        assert not mark.exists()
 
 
 def waiting_for_an_answer() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -180,3 +181,44 @@ def test_a_supervisor_that_comes_after_the_fence_gives_up(
             submission.result(timeout=60)
     assert not mark.exists()
     assert not Path(orders.folder).exists()
+
+
+REMOVED = """
+import syslog
+supervisor._FOLDER_CHECK_SECONDS = {seconds}
+supervisor._FULL_DISK_SECONDS = 0.01
+def tell(level, message):
+    with open({told!r}, "a") as out:
+        out.write(message)
+syslog.syslog = tell
+"""
+
+
+@pytest.mark.parametrize("while_it_runs", [True, False])
+@pytest.mark.parametrize("whole_root", [True, False])
+def test_without_its_folder_a_supervisor_ends_its_job_and_exits(
+    sdk: LocalSDK,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    while_it_runs: bool,
+    whole_root: bool,
+) -> None:
+    told, go = tmp_path / "told", tmp_path / "go"
+    seconds = 0.05 if while_it_runs else 600
+    inject(monkeypatch, REMOVED.format(told=str(told), seconds=seconds))
+    waiting = f"echo up; while [ ! -e {go} ]; do sleep 0.05; done"
+    job = sdk.create_job(command=waiting, gpu_count=0)
+    eventually(lambda: "up" in sdk.get_job_logs(job.id))
+    folder = JobFolder(sdk.work_dir / "jobs" / job.id)
+    claim, state = folder.read_claim(), folder.read_state()
+    assert claim is not None
+    assert state is not None
+    shutil.rmtree(sdk.work_dir if whole_root else folder.path)
+    if not while_it_runs:
+        go.touch()
+    for text in (claim["supervisor"], state["ranks"][0]["process"]):
+        process = ProcessIdentity.parse(text)
+        assert process is not None
+        eventually(lambda process=process: not process.alive)
+    if while_it_runs:
+        assert f"job {job.id} was ended: {folder.path} was removed" in told.read_text()

@@ -117,6 +117,15 @@ CAUSES = (
         "it, then submit again",
     ),
     Cause(
+        id="machine-restarted",
+        err_class=ErrClass.INFRA,
+        cause="{reason}",
+        suggestion="submit it again; a job that resumes goes on from its last checkpoint",
+        reason=(r"^the machine was restarted\b",),
+        standing=Standing.DECISIVE,
+        specificity=70,
+    ),
+    Cause(
         id="vanished",
         err_class=ErrClass.UNKNOWN,
         cause="{reason}",

@@ -193,6 +193,20 @@ CAUSES = (
         sample="bash: line 1: /workspace/train.sh: Permission denied",
     ),
     Cause(
+        id="arguments-too-long",
+        err_class=ErrClass.PROGRAM,
+        cause="arguments and environment were too large to start a program[: {command}]",
+        suggestion="the kernel takes 128 KiB for one argument or variable, and as a rule 2 MiB for "
+        "all: pass large values in a file",
+        log=(
+            r"^(?:[\w./-]{1,80}: )?(?:line )?\d+: (?P<command>[^\n:]{1,160}): "
+            r"Argument list too long$",
+            r"^cannot start the job: \[Errno 7\] Argument list too long",
+        ),
+        specificity=80,
+        sample="bash: line 1: /usr/bin/python3: Argument list too long",
+    ),
+    Cause(
         id="container-cannot-start",
         err_class=ErrClass.IMAGE,
         cause="the container could not be started[: no {command} in the image]",

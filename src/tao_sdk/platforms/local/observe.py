@@ -82,4 +82,5 @@ def _read(job: LocalJob) -> Snapshot:
     state = folder.read_state()
     alive = tuple(bool(session.members()) for session in sessions_of(job))
     records = tuple(read_records(job.results, job.job_id, job.nodes))
-    return Snapshot(claim, state, job.nodes, fate, alive, records)
+    restarted = supervisor is not None and supervisor.of_earlier_boot
+    return Snapshot(claim, state, job.nodes, fate, alive, records, restarted=restarted)

@@ -14,12 +14,15 @@ import weakref
 from pathlib import Path
 
 import tao_sdk
+from tao_sdk.errors import BackendUnreachableError
 
 _START = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from tao_sdk.platforms.local.spawner_process import main; main()"
 )
 _PATIENCE_SECONDS = 5.0
+# A supervisor answers in milliseconds, on a busy machine in some seconds.
+_ANSWER_SECONDS = 60.0
 
 
 class Spawner:
@@ -48,14 +51,27 @@ class Spawner:
                 self._called = self._call()
 
     def start(self, orders: bytes) -> bytes:
-        """Send these orders to a supervisor; its answer, b"" if it gave none."""
+        """Send these orders to a supervisor; its answer, b"" if it gave none.
+
+        Raises `BackendUnreachableError` when nothing answers. A supervisor may then have the
+        orders, and may have claimed the job or do so later.
+        """
         with self._lock:
             channel, self._called = self._called or self._call(), None
-        with channel:
-            # It may end before it has read everything, with an answer that says why.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                _send(channel, orders)
-            return _receive(channel)
+        channel.settimeout(_ANSWER_SECONDS)
+        try:
+            with channel:
+                # It may end before it has read everything, with an answer that says why.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    _send(channel, orders)
+                return _receive(channel)
+        except TimeoutError as error:
+            with self._lock:
+                self._drop()  # the next job gets another one
+            raise BackendUnreachableError(
+                f"the process that starts jobs did not answer within {_ANSWER_SECONDS:g} s: it, or "
+                "the supervisor that it started, was stopped, or the machine is overloaded"
+            ) from error
 
     def last_words(self) -> str:
         """What the process printed when it failed."""

@@ -39,6 +39,8 @@ class Snapshot(NamedTuple):
     unreachable: str = ""
     lost: bool = False
     """Its supervisor is gone, and its processes cannot be seen from here."""
+    restarted: bool = False
+    """The machine was restarted since the supervisor began."""
 
 
 def interpret(seen: Snapshot) -> Observation:
@@ -92,10 +94,13 @@ def _without_supervisor(seen: Snapshot, state: dict[str, Any]) -> Observation:
             started_at=started,
         )
     if state.get("phase") in ("starting", "queued") and not state.get("ranks"):
-        return Observation(
-            JobState.ERROR, "its supervisor was killed before the job started", started_at=started
-        )
-    return _from_records(seen.records, seen.nodes, started)
+        why = "the machine was restarted" if seen.restarted else "its supervisor was killed"
+        return Observation(JobState.ERROR, f"{why} before the job started", started_at=started)
+    observation = _from_records(seen.records, seen.nodes, started)
+    if seen.restarted and observation.ended_at == "":
+        why = "the machine was restarted while the job ran; how far it came is not known"
+        return observation._replace(message=why)
+    return observation
 
 
 def _from_records(records: Sequence[ResultRecord], nodes: int, started: str) -> Observation:

@@ -34,7 +34,12 @@ _FULL_DISK_SECONDS = 1.0
 # No lock is awaited for longer: a cancellation is noticed after that.
 _LEASE_PATIENCE_SECONDS = 1.0
 _LEASE_CHECK_SECONDS = 1.0
+_FOLDER_CHECK_SECONDS = 30.0
 _EVIDENCE_BYTES = 64 * 1024
+
+
+class RemovedError(Exception):
+    """The folder of the job was deleted while the job ran."""
 
 
 class Supervisor:
@@ -126,9 +131,14 @@ class Supervisor:
             return
         self._start_ranks()
         while any(rank.exit_code is None for rank in self._ranks):
-            self._wait_for_signal(None if self._lease is None else _LEASE_CHECK_SECONDS)
+            self._wait_for_signal(
+                _FOLDER_CHECK_SECONDS if self._lease is None else _LEASE_CHECK_SECONDS
+            )
             self._collect()
             self._restore_lease()
+            if self._is_removed():
+                self._end(self._ranks, self._orders.grace_seconds)
+                raise RemovedError(f"{self._folder.path} was removed while the job ran")
             running = [rank for rank in self._ranks if rank.exit_code is None]
             if self._first_failure is not None:
                 self._end(running, self._orders.grace_seconds)
@@ -295,12 +305,19 @@ class Supervisor:
             try:
                 self._write_state("done", message)
             except OSError:
-                if self._folder.root_marker.exists() and not self._folder.path.exists():
-                    return  # the job was removed: its outcome is not wanted
+                if self._is_removed():
+                    return  # its outcome is not wanted
                 # A full or unmounted disk: the outcome is all that is left to deliver.
                 time.sleep(_FULL_DISK_SECONDS)
             else:
                 return
+
+    def _is_removed(self) -> bool:
+        """Whether the job's folder was deleted; a disk that is away does not count."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self._claim).st_nlink == 0:
+                return True
+        return self._folder.root_marker.exists() and not self._folder.path.exists()
 
     def _write_evidence(self) -> None:
         """Keep the end of the log without the job's secrets, which only this process knows."""
@@ -351,6 +368,12 @@ def rendezvous(rank: int, nodes: int, gpus: int, port: str) -> dict[str, str]:
     }
 
 
+def _tell_the_system(message: str) -> None:
+    import syslog  # most supervisors end otherwise
+
+    syslog.syslog(syslog.LOG_WARNING, message)
+
+
 def listen_for_signals() -> int:
     """Returns a descriptor that becomes readable at every signal."""
     wake, signalled = os.pipe()
@@ -381,6 +404,9 @@ def supervise(
     answer({"claimed": os.getpid()})
     try:
         supervisor.run()
+    except RemovedError as error:
+        # Its files, which would tell, are gone; clients report the job as missing.
+        _tell_the_system(f"tao-sdk: job {orders.job_id} was ended: {error}")
     except Exception as error:
         supervisor.give_up(error)
         raise  # the traceback goes to supervisor.log
