@@ -1,1 +1,18 @@
-"""Reserved for the AutoML interface (`tao_sdk.automl`), which this version does not have yet."""
+"""The AutoML interface under its other name: everything is in `tao_sdk.automl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tao_sdk.automl
+
+if TYPE_CHECKING:
+    from tao_sdk.automl import AutoML, Recommendation
+
+__all__ = ["AutoML", "Recommendation"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(tao_sdk.automl, name)

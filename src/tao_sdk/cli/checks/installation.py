@@ -21,7 +21,7 @@ EXTRAS = {
     "docker": ("docker", "urllib3"),
     "kubernetes": ("kubernetes", "urllib3"),
     "lepton": ("urllib3",),
-    "automl": ("optuna",),
+    "automl": ("optuna", "scipy"),
     "web": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "tui": ("textual",),
