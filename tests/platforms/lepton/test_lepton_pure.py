@@ -11,7 +11,7 @@ import pytest
 
 from tao_sdk.errors import CapacityError, CredentialError, ValidationError
 from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES
-from tao_sdk.platforms.lepton import command, naming, options, shapes, volumes
+from tao_sdk.platforms.lepton import job_spec, naming, options, shapes, volumes
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
 from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.volumes import Place, Volume
@@ -169,7 +169,7 @@ class TestOptions:
 class TestCommand:
     def run(self, script: str, nodes: int = 1, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command.container_command(script, nodes),
+            job_spec.container_command(script, nodes),
             env={"PATH": os.environ["PATH"], "TAO_JOB_ID": JOB, "NNODES": str(nodes), **env},
             capture_output=True,
             text=True,
@@ -204,7 +204,7 @@ class TestCommand:
 
     def test_long_commands_go_in_pieces(self, tmp_path: Path) -> None:
         text = f"# {'ü' * 200_000}\necho done"
-        words = command.container_command(text, 1)
+        words = job_spec.container_command(text, 1)
         assert max(len(word.encode()) for word in words) <= MAX_ARGUMENT_BYTES
         done = self.run(text, TMPDIR=str(tmp_path))
         assert done.stdout.splitlines()[0] == "done"

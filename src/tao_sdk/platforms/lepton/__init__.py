@@ -11,7 +11,7 @@ __all__ = ["LeptonSDK"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because whoever needs only the client needs none of it.
+    # On first use, because preflight needs the client alone.
     if name == "LeptonSDK":
         from tao_sdk.platforms.lepton.sdk import LeptonSDK
 

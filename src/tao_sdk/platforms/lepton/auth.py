@@ -1,8 +1,8 @@
-"""Which workspace, where its API is, and with which token.
+"""The workspace, the address of its API, and the token.
 
-LEPTON_WORKSPACE_ID and LEPTON_AUTH_TOKEN. The dashboard also shows both in one, as `id:token`: that
-is refused, because nobody would take the name of a workspace for a secret. LEPTON_API_BASE_URL is
-the host of the API, or the whole address of the workspace.
+They come from LEPTON_WORKSPACE_ID, LEPTON_AUTH_TOKEN and LEPTON_API_BASE_URL (the host of the API,
+or the whole address of the workspace). The dashboard also shows `id:token`, which is refused: the
+id of a workspace is shown everywhere, so a token in it would be, too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class WorkspaceAccess(NamedTuple):
-    """The way to one workspace."""
+    """What a client of one workspace needs."""
 
     workspace: str
     url: str
-    """What every path of the API comes after."""
+    """The address that all paths of the API are below."""
     token: Secret
 
     def __str__(self) -> str:
@@ -33,12 +33,12 @@ class WorkspaceAccess(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Scheme and host, which the gateway wants to be told."""
+        """Scheme and host; the gateway demands them in a header."""
         return "/".join(self.url.split("/", 3)[:3])
 
     @classmethod
     def find(cls) -> WorkspaceAccess:
-        """As the environment says; `CredentialError` names what is missing."""
+        """From the environment. `CredentialError` names what is missing."""
         settings.require("LEPTON_WORKSPACE_ID", "LEPTON_AUTH_TOKEN", purpose=_PURPOSE)
         workspace = settings.lookup("LEPTON_WORKSPACE_ID")
         token = settings.lookup("LEPTON_AUTH_TOKEN")
@@ -57,7 +57,7 @@ class WorkspaceAccess(NamedTuple):
 
 
 def workspace_url(workspace: str) -> str:
-    """Where the API of a workspace is."""
+    """The address of the API of a workspace."""
     base = settings.get("LEPTON_API_BASE_URL").rstrip("/")
     try:
         parts = urlsplit(base)

@@ -31,11 +31,9 @@ from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.evidence import EvidenceCollector
 from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.observe import Observer
-from tao_sdk.platforms.lepton.records import Records
-from tao_sdk.platforms.lepton.replicas import replica_of
 from tao_sdk.platforms.lepton.results import VolumeResults
 from tao_sdk.platforms.lepton.shapes import described
-from tao_sdk.platforms.lepton.status import has_ended, is_stopped
+from tao_sdk.platforms.lepton.status import has_ended, is_stopped, replica_of
 from tao_sdk.platforms.lepton.submit import Submitter
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
@@ -57,14 +55,13 @@ class LeptonBackend(Backend):
         self.workspace = Workspace(self.transport)
         self._kept = JobFiles(kept)
         self._submitter = Submitter(self.transport, self._kept)
-        # A client of its own: `transport.calls` says what it costs to ask.
+        # A client of its own: `transport.calls` counts what an answer costs.
         self._cleanup = Cleanup(LeptonClient(access), self._kept, kept / "last-sweep")
         self._logs = JobLogs(self.transport)
-        self._records = Records(self._logs)
         self._observer = Observer(
-            self.transport, self.workspace, self._kept, self._cleanup, self._records
+            self.transport, self.workspace, self._kept, self._cleanup, self._logs
         )
-        self._collector = EvidenceCollector(self.transport, self._records, self._logs, self._kept)
+        self._collector = EvidenceCollector(self.transport, self._logs, self._kept)
         self._probe = volume_probe.VolumeProbe(self.transport, self.workspace, self._logs)
 
     # ------------------------------------------------------------------ submitting
@@ -142,7 +139,7 @@ class LeptonBackend(Backend):
         for job in jobs:
             made = found[job.job_id]
             if made is None:
-                self._cleanup.sweep_soon()  # its requests may arrive all the same
+                self._cleanup.sweep_soon()  # its requests may still arrive
             settled[job.job_id] = _submission(job.native, made, "adopted") if made else None
         return settled
 
@@ -169,7 +166,7 @@ class LeptonBackend(Backend):
             with self.transport.reaching():
                 self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark(job.job_id, CANCELED)  # the job did not hear of it
+            self._kept.unmark(job.job_id, CANCELED)  # it may go on
             raise
 
     def _cancel(self, job: JobRef) -> None:
@@ -177,7 +174,7 @@ class LeptonBackend(Backend):
         if found is None or is_stopped(found):
             return
         if has_ended(found):
-            self._kept.unmark(job.job_id, CANCELED)  # it had ended by itself
+            self._kept.unmark(job.job_id, CANCELED)  # it ended by itself
             return
         try:
             path = naming.below(naming.JOBS, job.native["id"])
@@ -207,7 +204,6 @@ class LeptonBackend(Backend):
             return self._collector.evidence(job)
 
     def stuck(self, job: JobRef) -> Evidence | None:
-        """Why a job that waits will wait for ever, unless somebody does something about it."""
         with self.transport.reaching():
             return self._collector.stuck(job)
 
@@ -223,7 +219,7 @@ class LeptonBackend(Backend):
         if not job.native["id"]:
             return []
         with self.transport.reaching():
-            return self._records.of(job)
+            return self._logs.records(job)
 
     def result_files(self, job: JobRef) -> Mapping[str, int]:
         if not job.native["results"]:
@@ -240,7 +236,7 @@ class LeptonBackend(Backend):
     # ------------------------------------------------------------------ what a workspace has
 
     def shapes(self) -> list[dict[str, Any]]:
-        """The sizes of machine that there are."""
+        """The shapes of machines that the workspace offers."""
         with self.transport.reaching():
             names = {group.id: group.name for group in self.workspace.groups()}
             return [described(shape, names) for shape in self.workspace.shapes()]
@@ -297,7 +293,7 @@ class LeptonBackend(Backend):
 
 
 def _window(found: planning.Found) -> list[str]:
-    """What to mount to see the results, and the folder of the volume that they are in."""
+    """The mount that has the results, and their folder on its volume."""
     place = found.results
     if place is None:
         return []

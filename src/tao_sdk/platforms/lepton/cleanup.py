@@ -1,8 +1,8 @@
-"""Removing what ended jobs leave in a workspace: their secrets, and the jobs that we stopped.
+"""Deleting the secrets of ended jobs, and the jobs that we stopped.
 
-Lepton keeps both for ever. What cannot be removed now is removed by a later call, because the store
-remembers the jobs concerned. A sweep finds what no row of the store leads to: secrets and jobs
-whose requests arrived after their submission was given up, or whose store is gone.
+Lepton keeps both for ever. The store remembers jobs whose secrets could not be deleted. A sweep
+deletes what no row of the store leads to: secrets and jobs whose requests arrived after their
+submission was given up, or whose store is gone.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Cleanup:
 
 
 def is_over(job: Job | None, job_id: str, files: JobFiles) -> bool:
-    """Whether nobody can start the job again. A job that another user stopped can be."""
+    """Whether the job cannot start again. One that another user stopped can."""
     if job is None:
         return True
     return has_ended(job) and (not is_stopped(job) or files.is_marked(job_id, CANCELED))

@@ -12,7 +12,6 @@ from typing import Any
 from tao_sdk.errors import BackendUnreachableError, ValidationError
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
-from tao_sdk.platforms.lepton.errors import refusal
 from tao_sdk.platforms.rest import (
     Query,
     RefusedError,
@@ -27,10 +26,11 @@ from tao_sdk.secrets import Secret
 PAGE_SIZE = 500
 _DEFAULT_TIMEOUTS = Timeouts()
 _MAX_QUIET_SECONDS = 600.0
+_QUOTED_CHARACTERS = 300
 
 
 class LeptonClient:
-    """Requests to one workspace. Paths begin below the workspace's own address."""
+    """Requests to one workspace. Paths are below the address of the workspace."""
 
     def __init__(self, access: WorkspaceAccess, timeouts: Timeouts = _DEFAULT_TIMEOUTS) -> None:
         """Raises `ValidationError` for a proxy address that cannot be one."""
@@ -55,7 +55,7 @@ class LeptonClient:
         return self._parsed(self._request("GET", path, query=query))
 
     def get_list(self, path: str, /, key: str = "", **query: str | int) -> list[dict[str, Any]]:
-        """An answer that is a list, or has one under `key`."""
+        """A list: the answer itself, or what it has under `key`."""
         found = self.get(path, **query)
         if key and isinstance(found, Mapping):
             found = found.get(key)
@@ -66,7 +66,7 @@ class LeptonClient:
         return [one for one in found if isinstance(one, dict)]
 
     def job(self, server_id: str) -> dict[str, Any] | None:
-        """One job, also one that is archived; None if there is none."""
+        """One job, archived or not; None if there is none."""
         path = naming.below(naming.JOBS, server_id)
         try:
             found = self.get(path, job_query_mode=naming.EVERYWHERE)
@@ -81,8 +81,8 @@ class LeptonClient:
     def pages(self, path: str, key: str, /, **query: str | int) -> Iterator[list[dict[str, Any]]]:
         """A list in pages.
 
-        The server may have a smaller page size than ours, so only a page that is shorter than the
-        one before is the last. A server without pages sends the same one again.
+        The server's limit of a page may be below ours, so the last page is the one that is shorter
+        than the one before. A server without pages sends the same one again.
         """
         before: list[dict[str, Any]] = []
         for number in count(1):
@@ -95,16 +95,16 @@ class LeptonClient:
             before = page
 
     def create(self, path: str, body: Any, /, hide: Sequence[Secret] = ()) -> Any:
-        """Make something. It is not repeated, and an error quotes none of the values to `hide`."""
+        """Create something. Not repeated. An error quotes none of the values to `hide`."""
         # On a kept connection, a lost answer would be more likely.
         return self._parsed(self._request("POST", path, body=body, hide=hide, new_connection=True))
 
     def patch(self, path: str, body: Mapping[str, Any], /) -> Any:
-        """Set values: repeating it is harmless."""
+        """Set values, which is harmless to repeat."""
         return self._parsed(self._request("PATCH", path, body=body, repeatable=True))
 
     def delete(self, path: str, /) -> bool:
-        """Remove something; False if it was not there."""
+        """Delete something; False if it was not there."""
         try:
             self._request("DELETE", path, repeatable=True)
         except RefusedError as error:
@@ -118,9 +118,9 @@ class LeptonClient:
         return self._rest.request("HEAD", path, headers=self._authorized()).headers
 
     def stream(self, path: str, /, *, silence: float, start: int = 0) -> Stream:
-        """An answer that is read as it comes; it breaks off after so many seconds of silence.
+        """An answer that is read as it comes. It breaks off after `silence` seconds without a byte.
 
-        `start` asks for the bytes from there on. The status tells whether the server does that.
+        `start` asks for the bytes from that one on; the status shows whether the server agrees.
         """
         headers = self._authorized()
         if start:
@@ -129,7 +129,7 @@ class LeptonClient:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Report a refusal as an unreachable platform: it has not answered the question."""
+        """Report a refusal as an unreachable platform."""
         try:
             yield
         except RefusedError as error:
@@ -165,7 +165,15 @@ class LeptonClient:
             raise self._rest.not_ours(response) from None
 
     def _refusal(self, response: Response, call: str) -> RefusedError:
-        error = refusal(response, call, str(self.access))
+        reason = _reason(response)
+        if response.status == 401:
+            reason = (
+                f"{self.access} does not accept the token ({reason}): it may have expired. Make "
+                "another one in the dashboard (Settings > Tokens) and set LEPTON_AUTH_TOKEN"
+            )
+        elif response.status == 403:
+            reason = f"{reason}: the owner of LEPTON_AUTH_TOKEN may not do this ({call})"
+        error = RefusedError(response.status, reason, call)
         if error.busy:
             quiet = min(response.retry_after, _MAX_QUIET_SECONDS)
             self._quiet_until[_kind(call)] = time.monotonic() + quiet
@@ -173,5 +181,18 @@ class LeptonClient:
 
 
 def _kind(call: str) -> str:
-    """A method and a collection: the server limits each kind of request by itself."""
+    """Method and collection: the server limits each kind of request separately."""
     return "/".join(call.split("/")[:2])
+
+
+def _reason(response: Response) -> str:
+    try:
+        found = response.json()
+    except ValueError:
+        return response.quoted()
+    reason: Any = found
+    if isinstance(found, Mapping):
+        reason = found.get("message") or found.get("error") or found.get("detail") or ""
+    text = reason if isinstance(reason, str) else json.dumps(reason)
+    status = f"HTTP {response.status}"
+    return f"{status}: {text[:_QUOTED_CHARACTERS]}" if text else status

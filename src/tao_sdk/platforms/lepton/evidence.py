@@ -1,5 +1,4 @@
-"""Why a job ended as it did: what the server's own analysis, its events, the workers, their
-records and their logs say."""
+"""Why a job ended: Lepton's own analysis, events, and the workers, their records and logs."""
 
 from __future__ import annotations
 
@@ -17,9 +16,7 @@ from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.logs import JobLogs
-from tao_sdk.platforms.lepton.records import Records
-from tao_sdk.platforms.lepton.replicas import issue_of, node_of, rank_of, stuck_on
-from tao_sdk.platforms.lepton.status import has_just_ended
+from tao_sdk.platforms.lepton.status import has_just_ended, issue_of, node_of, rank_of, stuck_on
 from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.result_record import ResultRecord, first_failure
 from tao_sdk.secrets import Secret
@@ -27,8 +24,8 @@ from tao_sdk.secrets import Secret
 _log = logging.getLogger("tao_sdk.lepton")
 _LINES = 200
 _MAX_CHARACTERS = 100_000
-_PATIENCE_SECONDS = 5.0
-_MOST_EVENTS = 10
+_MAX_WAIT_SECONDS = 5.0
+_MAX_EVENTS = 10
 _STOPPED = "stopped by Lepton together with the others"
 
 
@@ -38,25 +35,23 @@ class EvidenceCollector:
     def __init__(
         self,
         api: LeptonClient,
-        records: Records,
         logs: JobLogs,
         files: JobFiles,
     ) -> None:
         self._api = api
-        self._records = records
         self._logs = logs
         self._files = files
         self._deadline = 0.0
 
     def remember_secrets(self, job_id: str, secrets: Sequence[Mapping[str, str]]) -> None:
-        """Keep what finds the secrets of a job in texts about it, in any process."""
+        """Keep the fingerprints by which any process finds the secrets of a job in a text."""
         if naming.hides_something(one["name"] for one in secrets):
             values = [Secret(one["value"]) for one in secrets]
             made = self._fingerprints(job_id).make(values)
             self._files.write(job_id, naming.FINGERPRINTS, [made.encode()])
 
     def _secrets_in(self, job: JobRef, text: str) -> list[Secret] | None:
-        """The secrets of the job in a text; None if it is not known which it has."""
+        """The secrets of the job in a text; None if its fingerprints cannot be read."""
         if not naming.hides_something(job.native["secrets"]):
             return []
         try:
@@ -69,27 +64,27 @@ class EvidenceCollector:
         return Fingerprints(self._api.access.token, job_id)
 
     def begin(self) -> None:
-        """Some jobs are asked about: so long, for all of them, records are waited for."""
-        self._deadline = time.monotonic() + _PATIENCE_SECONDS
+        """Start the time that all jobs of one call may wait for their records."""
+        self._deadline = time.monotonic() + _MAX_WAIT_SECONDS
 
     def evidence(self, job: JobRef) -> RawEvidence:
-        """What explains the end of a job; nothing when the server has forgotten it."""
-        records = self._records.of_failed(job, 0.0)
+        """What explains the end of a job; nothing if the server has forgotten it."""
+        records = self._logs.records_of_failed(job, 0.0)
         if first_failure(records) is None and has_just_ended(self._api.job(job.native["id"])):
-            records = self._records.of_failed(job, self._deadline)
+            records = self._logs.records_of_failed(job, self._deadline)
         replicas = self._logs.replicas(job)
         analysis = self._get(job, "failure-analysis")
-        told = server_words(analysis if isinstance(analysis, Mapping) else {}, records)
+        reasons = server_reasons(analysis if isinstance(analysis, Mapping) else {}, records)
         events = self._get(job, "events")
-        told += warnings_of(events if isinstance(events, list) else [])
-        if not (records or replicas or told):
+        reasons += warnings_of(events if isinstance(events, list) else [])
+        if not (records or replicas or reasons):
             return RawEvidence(Evidence())
         tail = self._log_tail(job, records, replicas)
         nodes = int(job.native["nodes"])
         ranks = ranks_of(job, records, replicas, node_events(analysis), nodes)
         stuck = "" if records or tail else stuck_on(replicas)
         first = first_failure(records)
-        reason = "\n".join(dict.fromkeys(filter(None, [stuck, *told])))
+        reason = "\n".join(dict.fromkeys(filter(None, [stuck, *reasons])))
         hide = self._secrets_in(job, "\n".join([reason, tail, *(rank.reason for rank in ranks)]))
         found = Evidence(
             exit_code=first.exit_code if first else None,
@@ -102,9 +97,9 @@ class EvidenceCollector:
         return RawEvidence(found, hide or ())
 
     def stuck(self, job: JobRef) -> Evidence | None:
-        """Why a job that waits will wait for ever, unless somebody does something about it."""
-        told = stuck_on(self._logs.replicas(job))
-        return Evidence(reason=told, never_started=True) if told else None
+        """Why a pending job will never start; None while it may."""
+        reason = stuck_on(self._logs.replicas(job))
+        return Evidence(reason=reason, never_started=True) if reason else None
 
     def _log_tail(
         self,
@@ -129,7 +124,7 @@ class EvidenceCollector:
         return "\n".join(prefix + line for line in lines)
 
     def _get(self, job: JobRef, what: str) -> Any:
-        """None where it is not there, or nobody lets us look."""
+        """An answer about the job; None if there is none, or we may not read it."""
         try:
             return self._api.get(naming.below(naming.JOBS, job.native["id"], what))
         except RefusedError as error:
@@ -140,7 +135,7 @@ class EvidenceCollector:
 
 
 def node_events(analysis: Any) -> list[tuple[str, str]]:
-    """What the server's analysis says about nodes: names and messages."""
+    """Names and messages of the events of nodes in the server's analysis."""
     if not isinstance(analysis, Mapping):
         return []
     return [
@@ -149,27 +144,26 @@ def node_events(analysis: Any) -> list[tuple[str, str]]:
     ]
 
 
-def server_words(analysis: Mapping[str, Any], records: Sequence[ResultRecord]) -> list[str]:
+def server_reasons(analysis: Mapping[str, Any], records: Sequence[ResultRecord]) -> list[str]:
     """The server's analysis as text.
 
-    Its class and advice are taken only where the command has not said itself how it ended: a
-    server that sees exit codes guesses.
+    Its class and suggestion count only without a record: they are guesses from exit codes.
     """
-    told = [f"{name}: {message}".strip(": ") for name, message in node_events(analysis)]
+    reasons = [f"{name}: {message}".strip(": ") for name, message in node_events(analysis)]
     if not records and analysis.get("err_class"):
-        said = f"{analysis['err_class']}: {analysis.get('suggestion') or ''}"
-        told.append(f"Lepton says {said.rstrip(': ')}")
-    return told
+        guess = f"{analysis['err_class']}: {analysis.get('suggestion') or ''}"
+        reasons.append(f"Lepton says {guess.rstrip(': ')}")
+    return reasons
 
 
 def warnings_of(events: Sequence[Any]) -> list[str]:
-    """What the events of a job warn of, newest last."""
+    """The warnings among the events of a job, newest last."""
     found = []
     for event in events:
         if isinstance(event, Mapping) and event.get("type") == "Warning":
             message = event.get("message") or event.get("note") or ""
             found.append(f"{event.get('reason', '')}: {message}".strip(": "))
-    return found[-_MOST_EVENTS:]
+    return found[-_MAX_EVENTS:]
 
 
 def ranks_of(
@@ -179,7 +173,7 @@ def ranks_of(
     events: Sequence[tuple[str, str]],
     nodes: int,
 ) -> list[ReplicaEvidence]:
-    """Every rank: by its record, by what its worker says, or as one that was stopped."""
+    """Every rank, by its record, else by its worker, else as stopped with the others."""
     workers = {rank_of(one, job.native["id"], n): one for n, one in enumerate(replicas)}
     ended = {record.rank: record for record in records}
     first = first_failure(records)

@@ -1,8 +1,8 @@
-"""What is sent to the server: the job word for word, and its secrets. Pure.
+"""The requests of a submission: the job and its secrets. Pure.
 
-Everything that the caller passes as environment, and every credential, goes into secrets of the
-workspace; the job has their names. An empty value is no secret, and the server takes none. A job
-that has none is given one: without its secrets it cannot start, which `settle` relies on.
+All environment values of the caller and all credentials are secrets of the workspace; the job has
+their names. The server refuses empty secrets, so empty values are in the job. A job without secrets
+gets one, because `settle` relies on this: without its secrets a job cannot start.
 """
 
 from __future__ import annotations
@@ -11,17 +11,40 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tao_sdk.platforms.lepton import command, naming
+from tao_sdk.platforms.common.container_command import MAX_ARGUMENT_BYTES, SHELL, fits_argument
+from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.shapes import Choice
 from tao_sdk.platforms.lepton.volumes import Place
 from tao_sdk.platforms.request import JobRequest
+from tao_sdk.result_record import shim_argv
 
 _NO_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
+DEFAULT_PORT = "29400"
+# Of all words of a command, with room for the environment.
+MAX_COMMAND_BYTES = 1_400_000
+
+# A command in pieces is joined to a file that only the job can read.
+_JOIN = (
+    'f="${TMPDIR:-/tmp}/tao-command.$$"; umask 077; '
+    'for p; do printf %s "$p"; done > "$f" || exit 126; umask 022; set -- "$f"; '
+)
+
+_ATTEMPT = "export TAO_ATTEMPT=$((${LEPTON_JOB_FAILURE_COUNT:-0}+1)); "
+# Workers find each other by the variables that Lepton sets; nothing has to be fetched.
+_MEET = (
+    'tao_p="${LEPTON_JOB_SERVICE_PREFIX:-${LEPTON_JOB_WORKER_HOSTNAME_PREFIX:-'
+    '${LEPTON_JOB_WORKER_PREFIX:-$LEPTON_JOB_NAME}}}"; '
+    'tao_s="${LEPTON_SUBDOMAIN:-$LEPTON_JOB_NAME-job-svc}"; '
+    'export NODE_RANK="${LEPTON_JOB_WORKER_INDEX:-0}" MASTER_ADDR="$tao_p-0.$tao_s"; '
+    'tao_i=1; tao_w=; while [ "$tao_i" -lt "$NNODES" ]; do '
+    'tao_w="$tao_w${tao_w:+,}$tao_p-$tao_i.$tao_s"; tao_i=$((tao_i+1)); done; '
+    'export WORKER_ADDRS="$tao_w"; unset tao_p tao_s tao_i tao_w; '
+)
 
 
 class ResolvedJob(NamedTuple):
-    """What was found out, beside what was asked for."""
+    """What a job gets beside what was requested."""
 
     job_id: str
     token: str
@@ -35,19 +58,19 @@ class ResolvedJob(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """What a submission makes. Holds secrets: never printed, never stored."""
+    """What a submission creates. Holds secrets: never printed, never stored."""
 
     job: dict[str, Any]
     secrets: tuple[dict[str, str], ...]
     makes_pull_secret: bool = False
 
     def shown(self) -> dict[str, str]:
-        """For a person: the job as it is, secrets by name."""
-        told = {"job": json.dumps(self.job, indent=2, ensure_ascii=False)}
-        told["secrets of the workspace"] = "\n".join(one["name"] for one in self.secrets)
+        """As text: the job in full, secrets by name."""
+        shown = {"job": json.dumps(self.job, indent=2, ensure_ascii=False)}
+        shown["secrets of the workspace"] = "\n".join(one["name"] for one in self.secrets)
         if self.makes_pull_secret:
-            told["pull secret"] = f"{naming.PULL_SECRET}, for nvcr.io, from NGC_KEY"
-        return told
+            shown["pull secret"] = f"{naming.PULL_SECRET}, for nvcr.io, from NGC_KEY"
+        return shown
 
 
 def build(request: JobRequest, settled: ResolvedJob) -> Objects:
@@ -73,18 +96,18 @@ def build(request: JobRequest, settled: ResolvedJob) -> Objects:
 
 
 def secret_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
-    """What the container finds set, and nobody else may read."""
+    """The variables of the container whose values are secret."""
     own = {name: value.reveal() for name, value in request.env.items()}
     return {**settled.credentials, **own}
 
 
 def plain_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
-    """What the container finds set, and everybody may read; yours wins where it may."""
+    """The other variables of the container. `env_vars` win, except over those of the SDK."""
     env = dict(settled.runner)
     if settled.choice.gpus == 0:
         env.update(_NO_GPUS)
     if request.num_nodes > 1:
-        env["MASTER_PORT"] = command.DEFAULT_PORT
+        env["MASTER_PORT"] = DEFAULT_PORT
     env = {name: value for name, value in env.items() if name not in request.env}
     if request.num_nodes > 1:
         nodes, gpus = str(request.num_nodes), str(settled.choice.gpus)
@@ -102,7 +125,7 @@ def _job(request: JobRequest, settled: ResolvedJob, envs: list[dict[str, Any]]) 
         "resource_shape": settled.choice.shape,
         "container": {
             "image": request.image,
-            "command": command.container_command(request.shell_command, request.num_nodes),
+            "command": container_command(request.shell_command, request.num_nodes),
         },
         "completions": request.num_nodes,
         "parallelism": request.num_nodes,
@@ -148,3 +171,19 @@ def _labels(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
 
 def _secret_name(settled: ResolvedJob, variable: str) -> naming.SecretName:
     return naming.SecretName(settled.job_id.replace("-", ""), settled.made_at, variable)
+
+
+def container_command(command: str, nodes: int) -> list[str]:
+    """The `command` of the container: rendezvous, result shim, shell, command."""
+    if fits_argument(command):
+        words = ["/bin/sh", "-c", SHELL, "tao-shell", "-c", command]
+    else:
+        words = ["/bin/sh", "-c", _JOIN + SHELL, "tao-shell", *_pieces(command)]
+    start = _ATTEMPT + (_MEET if nodes > 1 else "") + 'exec "$@"'
+    return ["/bin/sh", "-c", start, "tao-start", *shim_argv(words, tell=True)]
+
+
+def _pieces(command: str) -> list[str]:
+    """Parts of at most the size of an argument; no character has more than four bytes."""
+    size = MAX_ARGUMENT_BYTES // 4
+    return [command[at : at + size] for at in range(0, len(command), size)]

@@ -1,6 +1,6 @@
-"""Logs of jobs: one source for each worker, read from what Lepton keeps and followed by a stream.
+"""Logs of jobs: one source for each worker, read from storage and followed by a stream.
 
-Kept logs come in pages and may be some seconds behind. A stream starts with the worker's first
+Stored logs come in pages and may be some seconds behind. A stream starts with the worker's first
 line; lines that were read are skipped by their number, and the last of them must be the one that
 was read, or the stream is not used. A cursor leads from one to the other.
 """
@@ -25,10 +25,9 @@ from tao_sdk.platforms.lepton.log_lines import (
     read_lines,
     settled,
 )
-from tao_sdk.platforms.lepton.replicas import rank_of
-from tao_sdk.platforms.lepton.status import has_just_ended
+from tao_sdk.platforms.lepton.status import has_just_ended, rank_of
 from tao_sdk.platforms.rest import RefusedError, Stream
-from tao_sdk.result_record import RECORD_WORD, ResultRecord, told_record
+from tao_sdk.result_record import RECORD_WORD, ResultRecord, first_failure, told_record
 
 PAGE_LINES = 5000
 _NS = 1_000_000_000
@@ -59,6 +58,7 @@ class JobLogs:
 
     def __init__(self, client: LeptonClient) -> None:
         self.client = client
+        self._records_of_failed: dict[str, list[ResultRecord]] = {}
 
     def source(self, job: JobRef, rank: int) -> WorkerLog:
         return WorkerLog(self, job, rank)
@@ -102,7 +102,7 @@ class JobLogs:
             start = max(position.time, lines[-1].time + (position.time == lines[0].time))
 
     def tail(self, job: JobRef, worker: str, count: int) -> tuple[Position, list[Line]]:
-        """The last lines, at least `count` if there are so many, and the position before them.
+        """The last lines, at least `count` if the log has them, and the position before them.
 
         Lines of the earliest time are left out if others may precede them, so that lines of one
         time are always counted from the first.
@@ -145,6 +145,19 @@ class JobLogs:
             if record is not None:
                 found[record.rank] = record
         return [found[rank] for rank in sorted(found)]
+
+    def records_of_failed(self, job: JobRef, deadline: float) -> list[ResultRecord]:
+        """Of a failed job. Waits until `deadline` (monotonic clock) for that of a failed rank."""
+        kept = self._records_of_failed
+        while job.job_id not in kept:
+            found = self.records(job)
+            if first_failure(found) is not None:
+                kept[job.job_id] = found
+            elif time.monotonic() >= deadline:
+                return found
+            else:
+                time.sleep(_LAST_LINES_PAUSE)
+        return kept[job.job_id]
 
     def _ask(
         self,

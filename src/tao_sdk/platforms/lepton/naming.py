@@ -1,8 +1,8 @@
-"""Names and labels of what we make in a workspace, and the paths of its API. Pure.
+"""Names and labels of our objects in a workspace, and the paths of its API. Pure.
 
-A job's name has at most 36 characters, and the server adds some of its own to make the id: so the
-name is `tao-` and the whole id of the job, without its dashes. A secret of the workspace carries
-the job's id and the second in which it was made, because a list of secrets tells neither.
+A job's name has at most 36 characters, so it is `tao-` and our id without dashes; the server adds
+some characters to make its own id. A list of secrets has nothing but names, so the name of a secret
+has the job's id and the second of its creation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LABEL_NETWORK = "tao-sdk-network"
 LABEL_ACTION = "tao-sdk-action"
 LABEL_LOOK = "tao-sdk-look"
 OURS = f"{LABEL}=true"
-"""What selects all jobs that are ours."""
+"""Selects all our jobs."""
 
 GATE = "TAO_SUBMISSION"
 """The variable of a job that has no other secret; its value is the token in the label."""
@@ -32,14 +32,14 @@ SHAPES = "/shapes"
 LOGS = "/logs"
 STORAGE = "/storage"
 EVERYWHERE = "alive_and_archive"
-"""A list of jobs, and what is asked about one, with those that are archived."""
+"""Makes a request include archived jobs."""
 
 FENCED = "fenced"
-"""Marks a job whose secrets were taken away, so that it cannot start any more."""
+"""Marks a job whose secrets were deleted, so that it cannot start any more."""
 UNWANTED = "unwanted"
-"""Marks a job that was declared never submitted: it is removed should it turn up after all."""
+"""Marks a job that was declared never submitted: if it appears later, it is deleted."""
 FINGERPRINTS = "fingerprints"
-"""The file by which secrets are found in what is quoted of a job."""
+"""The file with the fingerprints of a job's secrets."""
 
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_LABEL = 63
@@ -51,7 +51,7 @@ def job_name(job_id: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """The nearest text that may be the value of a label; the store has it as it was given."""
+    """The nearest text that can be the value of a label. The store has the original."""
     return _NOT_IN_A_LABEL.sub("_", text)[:_LONGEST_LABEL].strip("_.-")
 
 
@@ -74,35 +74,35 @@ class SecretName(NamedTuple):
 
 
 def parse_secret(name: str) -> SecretName | None:
-    """None for a secret that is somebody else's."""
+    """None for a secret that is not ours."""
     found = _SECRET.fullmatch(name)
     return SecretName(found[1], int(found[2], 16), found[3]) if found else None
 
 
 def hides_something(names: Iterable[str]) -> bool:
-    """Does one of these secrets of ours hold what nobody may read?"""
+    """Whether one of these secrets of ours has a secret value."""
     return any(not name.endswith(f"_{GATE}") for name in names)
 
 
 def below(path: str, *words: str) -> str:
-    """A path of the API; ids of the server are quoted, whatever they hold."""
+    """A path of the API; `words` are quoted."""
     return "/".join([path, *(quote(word, safe="") for word in words)])
 
 
 def part(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of an answer that is a mapping; an empty one where it is anything else."""
+    """A mapping in an answer; empty if it is anything else."""
     found = thing.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
 def listed(thing: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The mappings in a list of an answer; none where it is anything else."""
+    """The mappings in a list of an answer; none if it is anything else."""
     found = thing.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def number(value: Any) -> float:
-    """A number in an answer; 0 where it is anything else."""
+    """A number in an answer; 0 if it is anything else."""
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
@@ -111,7 +111,7 @@ def whole(value: Any) -> int:
 
 
 def id_of(thing: Mapping[str, Any]) -> str:
-    """The server's id of a job, a replica, a shape, a node group."""
+    """The server's id of a job, replica, shape, volume or node group."""
     metadata = part(thing, "metadata")
     return str(metadata.get("id") or thing.get("id") or metadata.get("name") or "")
 
@@ -121,5 +121,5 @@ def labels_of(job: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def job_id_in(job: Mapping[str, Any]) -> str:
-    """Our id of a job of the server's; "" for one that is not ours."""
+    """Our id of a job; "" for one that is not ours."""
     return str(labels_of(job).get(LABEL_JOB) or "")

@@ -1,4 +1,4 @@
-"""Looking at jobs: one list for any number of them, in pages."""
+"""Asking about jobs: one list in pages answers for any number of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.cleanup import Cleanup, is_over
 from tao_sdk.platforms.lepton.client import LeptonClient
-from tao_sdk.platforms.lepton.records import Records
+from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.status import has_just_ended, interpret
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.result_record import first_failure
 
 _log = logging.getLogger("tao_sdk.lepton")
-# So long, at one look, the logs of failed jobs are waited for, if they are behind.
-_PATIENCE_SECONDS = 2.0
-# So few are asked for by their ids; more by the list.
-_FEW = 2
-# So many that are not in the list are asked for by their ids: it may be behind.
-_SOME = 8
+# How long one poll waits for the logs of failed jobs, which may be behind.
+_MAX_WAIT_SECONDS = 2.0
+# Up to this number, jobs are asked for by id instead of by a list.
+_MAX_BY_ID = 2
+# The same for jobs that a list lacks: it may be behind.
+_MAX_MISSING_BY_ID = 8
 
 Job = dict[str, Any]
 
 
 class Observer:
-    """Looks at the jobs of one workspace."""
+    """Asks one workspace about jobs."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class Observer:
         workspace: Workspace,
         kept: JobFiles,
         cleanup: Cleanup,
-        records: Records,
+        logs: JobLogs,
     ) -> None:
         self._api = api
-        self._records = records
+        self._logs = logs
         self._workspace = workspace
         self._kept = kept
         self._cleanup = cleanup
@@ -65,24 +65,24 @@ class Observer:
         found: Mapping[str, Job],
         seen: Mapping[str, Observation],
     ) -> dict[str, Observation]:
-        """What their records say about jobs that failed: Lepton tells no exit codes."""
-        told = {}
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        """How failed jobs ended, by their records: Lepton has no exit codes."""
+        ends = {}
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         for job in failed:
-            patience = deadline if has_just_ended(found[job.job_id]) else 0.0
+            wait_until = deadline if has_just_ended(found[job.job_id]) else 0.0
             try:
-                first = first_failure(self._records.of_failed(job, patience))
+                first = first_failure(self._logs.records_of_failed(job, wait_until))
             except TaoError as error:
                 _log.info("how job %s ended is not known yet: %s", job.job_id, error)
                 break
             if first is not None:
-                told[job.job_id] = seen[job.job_id]._replace(
+                ends[job.job_id] = seen[job.job_id]._replace(
                     message=f"ended with exit code {first.exit_code}",
                     exit_code=first.exit_code,
                     started_at=first.started_at,
                     ended_at=first.ended_at,
                 )
-        return told
+        return ends
 
     def ended(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
         """Those of these ended jobs that the server has, by our id; asks about unknown ones."""
@@ -95,12 +95,12 @@ class Observer:
 
     def find(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
         """Those of the jobs that the server has, by our id."""
-        if len(jobs) <= _FEW:
+        if len(jobs) <= _MAX_BY_ID:
             return self._by_id(jobs)
         wanted = {job.native["id"]: job.job_id for job in jobs}
         found = self._listed(wanted, "alive_only")
         missing = [job for job in jobs if job.job_id not in found]
-        if len(missing) <= _SOME:
+        if len(missing) <= _MAX_MISSING_BY_ID:
             return {**found, **self._by_id(missing)}
         return {**found, **self._listed(wanted, "archive_only")}
 
@@ -134,7 +134,7 @@ class Observer:
         if found is None:
             if doubt:
                 return Observation(None, unreachable=doubt)
-            # Its secrets stay for now: a list may be behind, and the job about to start.
+            # Its secrets stay: a list may be behind, and the job may be about to start.
             seen = MISSING
             if canceled:
                 seen = CANCELED_AND_GONE._replace(due=True)

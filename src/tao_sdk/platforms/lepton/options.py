@@ -54,7 +54,7 @@ def _check_memory(where: str, value: Any) -> int:
 
 
 class LeptonOptions(NamedTuple):
-    """What a job on Lepton can be given beyond what every platform has."""
+    """Options of a job that only Lepton has."""
 
     resource_shape: Annotated[
         str | None, Keyword("shape of the machines; default: what fits gpu_count", _check_name)

@@ -1,4 +1,4 @@
-"""What a plan says, and what it refuses before anything exists."""
+"""What a plan shows, and what it refuses before anything exists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import Artefact
 from tao_sdk.platforms.common.container_command import SHELL_NOTE
 from tao_sdk.platforms.common.option_checks import check_image, check_variables
-from tao_sdk.platforms.lepton import command, naming, shapes
+from tao_sdk.platforms.lepton import job_spec, naming, shapes
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
 from tao_sdk.platforms.lepton.job_spec import Objects
 from tao_sdk.platforms.lepton.options import LeptonOptions
@@ -39,13 +39,13 @@ _RESERVED = frozenset(
 
 
 def refuse_impossible(request: JobRequest) -> None:
-    """Raise for what no workspace could run."""
+    """Raise for requests that no workspace can run."""
     check_image(request.image, "Lepton")
     size = len(request.shell_command.encode())
-    if size > command.LONGEST_COMMAND:
+    if size > job_spec.MAX_COMMAND_BYTES:
         raise ValidationError(
             f"command: {size:,} bytes are more than a container can be "
-            f"given ({command.LONGEST_COMMAND:,}); pass large data as a file"
+            f"given ({job_spec.MAX_COMMAND_BYTES:,}); pass large data as a file"
         )
     check_variables(request.env)
     for name in request.env:
@@ -54,7 +54,7 @@ def refuse_impossible(request: JobRequest) -> None:
 
 
 class Found(NamedTuple):
-    """Where a job goes, and what it sees there."""
+    """The place of a job: machines, volumes, results."""
 
     choice: shapes.Choice
     mounts: tuple[Place, ...]
@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
 
 def find_place(options: LeptonOptions, gpus: int, workspace: Workspace) -> Found:
-    """The shape, the node group and the mounts of a job; raises where there are none."""
+    """Choose shape, node group and mounts of a job. Raises if there are none."""
     groups = workspace.groups()
     wanted = options.dedicated_node_group
     group = shapes.find_group(groups, wanted).id if wanted else ""
@@ -97,7 +97,7 @@ def find_place(options: LeptonOptions, gpus: int, workspace: Workspace) -> Found
 def _mounts(
     given: Sequence[Place] | None, workspace: Workspace, group: str
 ) -> tuple[tuple[Place, ...], Place | None]:
-    """What is mounted, and what of it nobody had asked for."""
+    """All mounts, and the one among them that was not requested but found."""
     volumes = workspace.volumes(group) if group else []
     if given is not None:
         places = (looked_up(f"mounts[{n}]", one, group, volumes) for n, one in enumerate(given))
@@ -112,7 +112,7 @@ def _mounts(
 def pull_secrets(
     given: tuple[str, ...] | None, image: str, workspace: Workspace
 ) -> tuple[tuple[str, ...], bool]:
-    """The pull secrets of a job, and whether ours has to be made first."""
+    """The pull secrets of a job, and whether ours must be created first."""
     if given is not None:
         there = workspace.pull_secrets() if given else []
         for name in given:
@@ -132,19 +132,18 @@ def pull_secrets(
 
 
 def artefacts(objects: Objects, access: WorkspaceAccess) -> tuple[Artefact, ...]:
-    """What a person is shown: where, and the job word for word, less the secrets."""
+    """The workspace, and the requests without the values of secrets."""
     where = f"workspace {access.workspace}\n{access.url}"
-    shown = [Artefact("where", where)]
-    shown += [Artefact(name, told) for name, told in objects.shown().items()]
-    return tuple(shown)
+    texts = {"where": where, **objects.shown()}
+    return tuple(Artefact(name, text) for name, text in texts.items())
 
 
-def notes(told: Sequence[str], results_dir: str) -> tuple[str, ...]:
-    """What a person should know before submitting."""
-    said = [SHELL_NOTE, *told]
+def notes(found: Sequence[str], results_dir: str) -> tuple[str, ...]:
+    """What a user should know before submitting."""
+    notes = [SHELL_NOTE, *found]
     if not results_dir:
-        said.append(
+        notes.append(
             "no shared storage and no bucket: what the job writes goes with its container "
             "(mounts='volume:/results' keeps it; S3_BUCKET_NAME sends declared outputs to a bucket)"
         )
-    return tuple(said)
+    return tuple(notes)

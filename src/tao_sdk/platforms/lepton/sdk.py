@@ -26,7 +26,7 @@ class LeptonSDK(PlatformSDK):
         return self.backend.transport.access.workspace
 
     def list_resource_shapes(self) -> dict[str, dict[str, Any]]:
-        """The sizes of machine that the workspace offers, by an id that does not change."""
+        """The shapes of machines that the workspace offers, by an id that does not change."""
         import uuid
 
         found = {}
@@ -42,7 +42,7 @@ class LeptonSDK(PlatformSDK):
     def get_storage_permissions(
         self, volume: str, node_group_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """Which folders of a volume jobs may mount, and who may."""
+        """Which folders of a volume may be mounted, and by which users."""
         return self.backend.storage_permissions(volume, node_group_id)
 
     def _make_backend(self) -> LeptonBackend:

@@ -1,7 +1,7 @@
-"""Which shape and which node group a job gets. Pure.
+"""Choosing the shape and the node group of a job. Pure.
 
-A shape is a size of machine that a node group offers. The one with exactly the GPUs asked for is
-taken, else the smallest with more; without GPUs the usual CPU shapes, else the first of them.
+A shape is a size of machine that a node group offers. A job gets the one with exactly the requested
+number of GPUs, else the smallest with more. Without GPUs it gets a usual CPU shape, else the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
     memory_mb: int = 0
     gpu_memory_mb: int = 0
     group: str = ""
-    """The node group that offers it; "" for one that any may have."""
+    """The node group that offers it; "" if all do."""
     offered: bool = True
 
     @classmethod
@@ -62,12 +62,12 @@ class Group(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a job gets."""
+    """The shape and the node group of a job."""
 
     shape: str
     gpus: int
     group: str
-    """Its id; "" where any will do."""
+    """Its id; "" for any."""
     note: str = ""
 
 
@@ -84,12 +84,12 @@ def find_group(groups: Sequence[Group], wanted: str) -> Group:
 def choose(
     shapes: Iterable[Shape], groups: Sequence[Group], gpus: int, named: str, group: str
 ) -> Choice:
-    """The shape for so many GPUs (-1: as many as any has), or the one that was named.
+    """The shape with `gpus` GPUs (-1: the largest number of all), or the one that is named.
 
-    Raises `CapacityError` where none is large enough.
+    Raises `CapacityError` if none is large enough.
     """
     known = {one.id: one.name for one in groups}
-    # Of equals, those of a node group first: that is what a workspace pays for.
+    # Of equal ones, those of a node group first: the workspace pays for it anyway.
     there = sorted(
         (one for one in shapes if not group or one.group in ("", group)),
         key=lambda one: (one.group not in known, one.id),
@@ -139,7 +139,7 @@ def _without_gpus(offered: Sequence[Shape], group: str, where: str) -> Choice:
 
 
 def described(shape: Shape, groups: Mapping[str, str]) -> dict[str, Any]:
-    """A shape as `list_resource_shapes` tells it."""
+    """A shape in the form of `list_resource_shapes`."""
     return {
         "cluster": groups.get(shape.group, shape.group),
         "gpu_type": shape.id,

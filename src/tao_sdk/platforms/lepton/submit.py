@@ -1,23 +1,23 @@
-"""Making a job with its secrets, and finding out what became of one half made.
+"""Submitting a job with its secrets, and settling an interrupted submission.
 
 The order, and what a client that is killed there leaves behind::
 
-    1  create the pull secret    a pull secret of the workspace, made once and used by all
-    2  create the job's secrets  secrets that nobody uses
+    1  create the pull secret    a pull secret of the workspace, created once and used by all jobs
+    2  create the job's secrets  secrets that no job uses
     3  create the job            a job
 
-A job is made by one request that is never repeated unless the server has refused it, and found
-again by the name and the token that are in it. Two things keep from saying at once that there is
-none: lists are some seconds behind, LEPTON_SETTLE_SECONDS at most; and the request may be kept on
-its way, nobody knows how long. The server takes equal names, so a name is no fence. Secrets are:
-every job has at least one, and cannot start without. So `settle` goes like this::
+The request that creates a job is repeated only if the server refused it. The job is found again by
+its name and by the token in a label. That it is not found proves nothing: lists are up to
+LEPTON_SETTLE_SECONDS behind, and a request may be delayed on its way for any time. The server
+accepts equal names, so a name is no lock. Secrets are: every job has at least one, and cannot
+start without it. So `settle` proceeds like this::
 
-    1  look for the job, until it would be in the lists if the server had taken it at once
-    2  remove its secrets: from here on nothing begins that has not begun
-    3  look for it once more, until what had begun before is in the lists
+    1  search for the job, until lists would show it if the server had accepted it at once
+    2  delete its secrets: what has not started cannot start from here on
+    3  search again, until lists would show what had started before
 
-What turns up in 3 and runs was submitted; what cannot start is removed. What turns up even later
-cannot start either, and is removed by whoever sees it.
+A job that is found in 3 and runs was submitted; one that cannot start is deleted. One that appears
+even later cannot start either, and a sweep deletes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tao_sdk.platforms.lepton.status import has_begun
 from tao_sdk.platforms.rest import RefusedError
 from tao_sdk.secrets import Secret
 
-# With these answers the server has done nothing.
+# After these answers it is certain that the server did nothing.
 DEFINITIVE = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422, 429})
 _FEW = 5
 _SETTLE_PAUSE_SECONDS = 0.5
@@ -46,14 +46,14 @@ _REGISTRY = "https://nvcr.io"
 
 
 class Submitter:
-    """Jobs of one workspace, on their way to it."""
+    """Submits jobs to one workspace."""
 
     def __init__(self, api: LeptonClient, kept: JobFiles) -> None:
         self._api = api
         self._kept = kept
 
     def make(self, objects: Objects) -> dict[str, Any]:
-        """Submit; the job as the server has it then."""
+        """Submit; the job as the server describes it."""
         if objects.makes_pull_secret:
             self.create_pull_secret()
         self.create_secrets(objects.secrets)
@@ -73,7 +73,7 @@ class Submitter:
     # Each step is a method of its own, so that tests can die between any two of them.
 
     def create_pull_secret(self) -> None:
-        """One for all jobs: it may be there already, or another client be faster."""
+        """One for all jobs: it may exist already, or another client may be faster."""
         name = naming.PULL_SECRET
         spec = {
             "registry_server": _REGISTRY,
@@ -89,13 +89,13 @@ class Submitter:
                     raise
 
     def create_secrets(self, secrets: Sequence[Mapping[str, str]]) -> None:
-        """There are no others of their names: where they exist, they are ours."""
+        """Their names are unique: if they exist already, an earlier request created them."""
         with _refusals("the secrets of the job"):
             hide = [Secret(one["value"]) for one in secrets]
             self._persist(naming.SECRETS, [dict(one) for one in secrets], hide)
 
     def _persist(self, path: str, body: Any, hide: Sequence[Secret]) -> None:
-        """Make what can be made once only; again, where the answer was lost."""
+        """Create what can exist once only; repeated if the answer was lost."""
         for again in (False, True, True):
             try:
                 self._api.create(path, body, hide)
@@ -107,24 +107,24 @@ class Submitter:
                     raise
                 if not error.conflict:
                     raise lost from error
-                return  # it was made, and the answer was lost
+                return  # the request before created it
         raise lost
 
     def create_job(self, job: Mapping[str, Any]) -> dict[str, Any]:
         with _refusals("the job"):
             made = self._api.create(naming.JOBS, job)
         if not isinstance(made, dict) or not naming.id_of(made):
-            raise BackendUnreachableError("Lepton took the job, and did not say under which id")
+            raise BackendUnreachableError("Lepton accepted the job without an id in its answer")
         return made
 
-    # ------------------------------------------------------------------ what became of them
+    # ------------------------------------------------------------------ settling
 
     def settle(self, jobs: Sequence[JobRef]) -> dict[str, dict[str, Any] | None]:
         """The jobs as the server has them; None for those that will never run."""
         window = settings.get_seconds("LEPTON_SETTLE_SECONDS")
         sent = max((int(job.native["made_at"]) for job in jobs), default=0)
         found = self._look_for(jobs, min(window, sent + window - time.time()))
-        # Also one that somebody has kept from starting, and was killed before saying so.
+        # Also a job whose secrets an earlier `settle` deleted before it was killed.
         doubtful = [
             job
             for job in jobs
@@ -158,7 +158,7 @@ class Submitter:
         seconds: float,
         enough: Callable[[Mapping[str, Any]], bool] = bool,
     ) -> dict[str, dict[str, Any]]:
-        """Those of the jobs that the server has, by our id, once `enough` is known of all."""
+        """Those of the jobs that the server has, by our id. Ends early if all are `enough`."""
         deadline = time.monotonic() + seconds
         tokens = dict(job.identity for job in jobs)
         found: dict[str, dict[str, Any]] = {}
@@ -204,11 +204,11 @@ class Submitter:
 
 @contextmanager
 def _refusals(what: str, hint: str = "") -> Iterator[None]:
-    """An answer that is certainly a no becomes `SubmissionRejectedError`."""
+    """Turn a certain refusal into `SubmissionRejectedError`."""
     try:
         yield
     except RefusedError as error:
         if error.status not in DEFINITIVE:
             raise
-        told = f"Lepton refuses {what}: {error.message}"
-        raise SubmissionRejectedError(f"{told} ({hint})" if hint else told) from error
+        reason = f"Lepton refuses {what}: {error.message}"
+        raise SubmissionRejectedError(f"{reason} ({hint})" if hint else reason) from error

@@ -1,7 +1,7 @@
-"""Looking at volumes: a short job mounts one and tells what is there.
+"""Inspecting volumes by a short job that mounts one.
 
-Nothing but a job can see shared storage. It takes the smallest machine there is, ends itself, and
-is removed: by us, or by the server a minute after its end.
+Only jobs see all shared storage. The job takes the smallest machine, ends by itself, and is
+deleted: by us, or by the server a minute after its end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tao_sdk.platforms.volume_programs import END
 
 _log = logging.getLogger("tao_sdk.lepton")
 _WINDOW = "/window"
-_SECONDS = 300.0
+_MAX_SECONDS = 300.0
 _PAUSE_SECONDS = 0.25
-_LAST_WORDS_SECONDS = 15.0
+# After the end of the job, its log may be behind.
+_LOG_SECONDS = 15.0
 _TTL_SECONDS = 60
 
 REMOVE = 'rm -rf "$P" && [ ! -e "$P" ] && echo removed'
@@ -38,14 +39,14 @@ class Window(NamedTuple):
 
     source: str
     path: str
-    """What of the volume may be mounted."""
+    """The folder of the volume that is mounted."""
     group: str
     image: str
     pull_secrets: tuple[str, ...] = ()
 
 
 class VolumeProbe:
-    """Looks at volumes of one workspace."""
+    """Inspects volumes of one workspace."""
 
     def __init__(
         self,
@@ -58,12 +59,12 @@ class VolumeProbe:
         self._logs = logs
 
     def window(self, address: str, image: str) -> tuple[Window, str]:
-        """For an address `lepton-volume://volume/folder`: what to mount, and the folder in it."""
+        """The mount for an address `lepton-volume://volume/folder`, and the folder in it."""
         rest = address.removeprefix(f"{SCHEME}://")
         name, _, folder = rest.partition("/")
         if rest == address or not name or ".." in folder.split("/"):
             raise ValidationError(
-                f"{address}: a path means nothing without the volume that it is on: give "
+                f"{address}: the address of a path needs its volume: give "
                 f"{SCHEME}://volume/folder, or s3://bucket/folder"
             )
         for group in self._workspace.groups():
@@ -74,7 +75,7 @@ class VolumeProbe:
         raise ValidationError(f"{address}: no node group of the workspace has a volume {name}")
 
     def ask(self, window: Window, folder: str, program: str) -> str:
-        """What a program says that sees a folder of the volume as $P."""
+        """The output of a program that has a folder of the volume as $P."""
         inside = folder.removeprefix(window.path.rstrip("/")) or "/"
         if not f"{folder}/".startswith(f"{window.path.rstrip('/')}/"):
             raise ValidationError(f"{folder}: only {window.path} of the volume may be mounted")
@@ -82,7 +83,7 @@ class VolumeProbe:
         try:
             made = self._api.create(naming.JOBS, body)
         except RefusedError as error:
-            raise BackendUnreachableError(f"nobody can look at {folder}: {error}") from error
+            raise BackendUnreachableError(f"cannot inspect {folder}: {error}") from error
         server_id = naming.id_of(made)
         try:
             return self._answer(server_id, folder)
@@ -93,20 +94,20 @@ class VolumeProbe:
         job = JobRef(
             JobIdentity(server_id, ""), {"id": server_id, "made_at": int(time.time()), "nodes": 1}
         )
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + _MAX_SECONDS
         ended = False
         while time.monotonic() < deadline:
-            found = self._api.job(server_id) or {}  # it may take a while until it is known
+            found = self._api.job(server_id) or {}  # not known at once
             if has_ended(found) and not ended:
                 ended = True
-                deadline = min(deadline, time.monotonic() + _LAST_WORDS_SECONDS)
+                deadline = min(deadline, time.monotonic() + _LOG_SECONDS)
             if ended:
-                *told, last = "", *self._logs.whole(job)
+                *lines, last = "", *self._logs.whole(job)
                 if last == END:
-                    return "\n".join(told[1:])
+                    return "\n".join(lines[1:])
             time.sleep(_PAUSE_SECONDS)
-        state = "said nothing" if ended else f"is {word_of(found) or 'nowhere'}"
-        raise BackendUnreachableError(f"nobody can look at {folder}: the job for it {state}")
+        state = "left no answer" if ended else f"is {word_of(found) or 'unknown to Lepton'}"
+        raise BackendUnreachableError(f"cannot inspect {folder}: the job for it {state}")
 
     def _body(self, window: Window, path: str, program: str) -> dict[str, Any]:
         name = f"tao-look-{uuid.uuid4().hex[:20]}"

@@ -1,10 +1,10 @@
-"""Shared storage of a node group: which volume, which folder of it, and where a job sees it. Pure.
+"""Mounts of shared storage: the volume, the folder in it, and the path in the job. Pure.
 
-A mount is given as Lepton writes it, `{"from": "node-nfs:lustre", "path": "/x", "mount_path":
-"/data"}`, or in the forms that every platform takes: `"lustre/x:/data[:ro]"`, where the source is
-the name of a volume and a folder in it, and `"node-local/x:/data"`, a folder of the node itself.
+A mount has Lepton's own form, `{"from": "node-nfs:lustre", "path": "/x", "mount_path": "/data"}`,
+or one that every platform accepts: `"lustre/x:/data[:ro]"` (the name of a volume and a folder in
+it) or `"node-local/x:/data"` (a folder of the node itself).
 
-Without any, the volume that looks most like shared storage is mounted, if the node group has one.
+Without mounts, the volume of the node group that looks most like shared storage is mounted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEME = "lepton-volume"
 LOCAL = "node-local"
 _NAME = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _FROM = re.compile(r"node-local|node-[a-z0-9]+:[A-Za-z0-9][\w.-]*", re.ASCII)
-# The platform refuses these as they are; folders below most of them are fine.
+# Lepton refuses to mount at these. Folders below most of them are accepted.
 _SYSTEM = frozenset(
     f"/{name}"
     for name in ("", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root")
@@ -31,16 +31,16 @@ _PREFERRED = ("lustre", "filestore")
 
 
 class Volume(NamedTuple):
-    """Storage that the nodes of a group have."""
+    """Storage of the nodes of a group."""
 
     name: str
     kind: str
-    """nfs, local, remote: what stands between `node-` and the name."""
+    """nfs, local or remote."""
     from_path: str = ""
 
     @property
     def source(self) -> str:
-        """As a mount names it."""
+        """Its name in a mount."""
         return LOCAL if self.kind == "local" else f"node-{self.kind}:{self.name}"
 
     @classmethod
@@ -50,10 +50,10 @@ class Volume(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A folder of a volume and where a job sees it."""
+    """A folder of a volume, and its path in a job."""
 
     source: str
-    """What Lepton calls `from`; the bare name of a volume before it was looked up."""
+    """Lepton's `from`; before `looked_up`, perhaps the name of a volume alone."""
     path: str
     target: str
     read_only: bool = False
@@ -66,7 +66,7 @@ class Place(NamedTuple):
         return self.source.partition(":")[2] or self.source
 
     def address(self, folder: str) -> str:
-        """Of a folder in it, for those who are no job."""
+        """The address of a folder in it, for use outside of jobs."""
         return f"{SCHEME}://{self.volume}{self.path.rstrip('/')}/{folder}"
 
     def payload(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
 
 def check_mounts(where: str, value: Any) -> tuple[Place, ...]:
-    """A list of mounts in any of the usual forms."""
+    """A list of mounts in any of the forms."""
     return check_each_mount(where, value, _check, "lustre/me:/data:ro")
 
 
@@ -122,7 +122,7 @@ def _check(where: str, value: Any) -> Place:
 
 
 def looked_up(where: str, place: Place, group: str, volumes: Sequence[Volume]) -> Place:
-    """The mount with the name of its volume as Lepton wants it."""
+    """The mount with the source in Lepton's form."""
     if _FROM.fullmatch(place.source):
         return place
     if not group:
@@ -150,14 +150,14 @@ def preferred(volumes: Sequence[Volume]) -> Volume | None:
 
 
 def detected(volume: Volume, permissions: Sequence[Mapping[str, Any]]) -> Place:
-    """How a volume is mounted that nobody asked for: all of it that is permitted."""
+    """The mount of a volume that was found: the first folder of it that may be mounted."""
     prefixes = [str(one.get("path_prefix") or "") for one in permissions]
     path = next((prefix for prefix in prefixes if prefix.startswith("/")), "/")
     return Place(volume.source, path.rstrip("/") or "/", f"/mnt/{volume.name}")
 
 
 def doubt_about(place: Place, permissions: Sequence[Mapping[str, Any]]) -> str:
-    """That what is mounted is not among the folders that may be; "" where it is, or nobody says."""
+    """A warning if the mount is not among the folders that may be mounted; else ""."""
     prefixes = [str(one.get("path_prefix") or "").rstrip("/") for one in permissions]
     if not prefixes or any(f"{place.path}/".startswith(f"{prefix}/") for prefix in prefixes):
         return ""
@@ -166,7 +166,7 @@ def doubt_about(place: Place, permissions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def results_root(places: Sequence[Place], found: Place | None) -> tuple[str, Place | None]:
-    """TAO_RESULTS_ROOT as a job sees it, and the mount that it is on; "" without one."""
+    """TAO_RESULTS_ROOT in a job, and its mount; "" if there is none."""
     if place := results_mount(places):
         return RESULTS, place
     if found is not None:

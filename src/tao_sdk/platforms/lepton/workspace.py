@@ -1,4 +1,4 @@
-"""What a workspace has: node groups, shapes, volumes, pull secrets. Looked at, and kept a while."""
+"""Node groups, shapes, volumes and pull secrets of a workspace, cached for a minute."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tao_sdk.platforms.lepton.shapes import Group, Shape
 from tao_sdk.platforms.lepton.volumes import Volume
 from tao_sdk.platforms.rest import RefusedError
 
-# For a sweep of many jobs: what it looks at once is good for all of them.
-_GOOD_SECONDS = 60.0
+# Plans of many jobs share the answers.
+_CACHE_SECONDS = 60.0
 _T = TypeVar("_T")
 
 
 class Workspace:
-    """Looks at one workspace."""
+    """Asks about one workspace."""
 
     def __init__(self, api: LeptonClient) -> None:
         self._api = api
-        self._kept: TtlCache[Any] = TtlCache(_GOOD_SECONDS)
+        self._kept: TtlCache[Any] = TtlCache(_CACHE_SECONDS)
 
     def require(self, *, now: bool = False) -> None:
-        """Raise `CredentialError` unless the workspace is there and knows us.
+        """Raise `CredentialError` unless the workspace exists and accepts the token.
 
-        `now`: whatever was found out a moment ago.
+        `now` asks even if an answer is cached.
         """
         if now:
             self._kept.forget("info")
@@ -82,7 +82,7 @@ class Workspace:
         return []
 
     def permissions(self, volume: str, group: str) -> list[dict[str, Any]]:
-        """Which folders of a volume may be mounted; [] where nobody says so."""
+        """Which folders of a volume may be mounted; [] if there are no rules that we may read."""
         path = naming.below("/storage-permission", volume)
         query = {"nodegroup_id": group} if group else {}
         try:
