@@ -28,6 +28,7 @@ from tao_sdk.errors import TaoError, ValidationError
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.network_lock import NetworkLock
 from tao_sdk.models import TERMINAL_STATES, Job, JobStatus, utc_now
+from tao_sdk.plain_data import parse_json
 from tao_sdk.secrets import PLACEHOLDER, Secret, redact
 from tao_sdk.spec_serialization import is_numpy_value
 
@@ -212,7 +213,7 @@ class ActionWorkflow:
         """The state of the run: status.json, and the events that it does not show yet."""
         log_size = self.events_path.stat().st_size if self.events_path.exists() else 0
         try:
-            view = _View.from_status(json.loads(self.status_path.read_bytes()), log_size)
+            view = _View.from_status(parse_json(self.status_path.read_bytes()), log_size)
         except FileNotFoundError:
             view = _View()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -241,7 +242,7 @@ class ActionWorkflow:
             log.seek(offset)
             for line in log:
                 try:
-                    event = json.loads(line) if line.strip() else None
+                    event = parse_json(line) if line.strip() else None
                 except ValueError:
                     _log.warning("%s: skipped a line that is not whole", self.events_path)
                     continue

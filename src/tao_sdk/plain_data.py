@@ -12,10 +12,10 @@ import re
 from functools import cache
 from typing import Any
 
-__all__ = ["parse_json", "parse_yaml", "yaml_loader"]
+__all__ = ["MAX_DEPTH", "parse_json", "parse_yaml", "yaml_loader"]
 
-_DEEPEST = 100
-_TOO_DEEP = f"it is nested more than {_DEEPEST} levels deep"
+MAX_DEPTH = 100
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _MOST_VALUES = 500_000
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _FLOAT = "tag:yaml.org,2002:float"
@@ -23,7 +23,7 @@ _EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?
 _PLAIN = (str, int, float, type(None))
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """What a JSON text says; `Infinity` is a number. Raises `ValueError`, in one line."""
     try:
         content = json.loads(text)
@@ -70,7 +70,7 @@ def _refuse_depth(text: str) -> None:
     for event in yaml.parse(text, Loader=yaml_loader()):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > _DEEPEST:
+            if depth > MAX_DEPTH:
                 raise ValueError(_TOO_DEEP)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
@@ -82,7 +82,7 @@ def _refuse_unusual(content: Any) -> None:
     while open_values:
         value, depth = open_values.pop()
         seen += 1
-        if depth > _DEEPEST:
+        if depth > MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
         if seen > _MOST_VALUES:
             raise ValueError(f"with its aliases it has more than {_MOST_VALUES} values")

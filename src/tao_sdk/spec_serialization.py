@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from tao_sdk.errors import ValidationError
+from tao_sdk.plain_data import MAX_DEPTH
 from tao_sdk.spec_files import CONFIG_FORMATS
 
 __all__ = [
@@ -94,6 +95,8 @@ class _Normalizer:
         """Convert a container's contents, refusing one that contains itself."""
         if id(container) in self._open_containers:
             raise ValidationError(f"{where}: circular: the value contains itself")
+        if len(self._open_containers) >= MAX_DEPTH:
+            raise ValidationError(f"{where[:80]}…: nested more than {MAX_DEPTH} levels deep")
         self._open_containers.add(id(container))
         try:
             return convert(container, where)

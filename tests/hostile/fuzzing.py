@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +38,8 @@ NASTY: list[Any] = [
     {"a": None},
 ]
 DEEP = "[" * 100_000
+MEMORY = 500 << 20
+SECONDS = 30
 
 
 def counts(sample: int, full: int) -> pytest.MarkDecorator:
@@ -71,10 +79,14 @@ def broken(text: str, random: random.Random) -> str:
 
 
 class Findings:
-    """What was tried, and how each attempt ended; anything outside the error tree is a finding."""
+    """What was tried, and how each attempt ended; anything outside the error tree is a finding.
 
-    def __init__(self, what: str) -> None:
+    In a process of its own (`run_bounded`), so is an attempt of more than 30 seconds.
+    """
+
+    def __init__(self, what: str, *, timed: bool = False) -> None:
         self._what = what
+        self._seconds = SECONDS if timed else 0
         self._ends: Counter[str] = Counter()
         self._bad: list[str] = []
 
@@ -82,14 +94,61 @@ class Findings:
         self, tried: object, act: Callable[[], object], allowed: Sequence[type] = ()
     ) -> None:
         try:
+            if self._seconds:
+                signal.alarm(self._seconds)
             act()
             self._ends["accepted"] += 1
         except (TaoError, *allowed) as error:
             self._ends[type(error).__name__] += 1
         except BaseException as error:  # noqa: BLE001 - the finding
             self._bad.append(f"{type(error).__name__}: {str(error)[:100]} <- {str(tried)[:300]!a}")
+        finally:
+            if self._seconds:
+                signal.alarm(0)
 
     def check(self) -> None:
         """Print the counts; fail with the findings."""
         print(f"{self._what}: {sum(self._ends.values())} tried, {dict(self._ends)}")
         assert not self._bad, "\n".join(self._bad[:10])
+
+
+def run_bounded(module: str, count: int) -> None:
+    """Run `fuzz(count)` of a test module in a process with 500 MiB of memory.
+
+    A crash, a hang or a lack of memory ends that process, not the tests.
+    """
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-c",
+            f"import fuzzing; fuzzing.fuzz_in('{module}')",
+        ],
+        input=str(count),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
+
+
+def fuzz_in(module: str) -> None:
+    """What that process does."""
+    import importlib
+
+    fuzz = importlib.import_module(module).fuzz
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    signal.signal(signal.SIGALRM, _too_long)
+    fuzz(int(sys.stdin.read()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{module}: at most {peak} MiB")
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} seconds")

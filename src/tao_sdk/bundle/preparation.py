@@ -19,11 +19,11 @@ _ROOT = Path(runner.__file__).parent
 NOT_ONLY_OURS = frozenset((
     "add", "base", "blocking", "call", "check", "code", "connect", "create_module", "delete",
     "digits", "discard", "element", "end", "env", "exec_module", "exists", "feed",
-    "find_class", "find_spec", "fromtarfile", "get", "hexdigest", "interval", "is_dir", "key",
-    "last", "length", "line", "lock", "members", "method", "mtime", "nbytes", "offset",
+    "find_class", "find_spec", "frombuf", "fromtarfile", "get", "hexdigest", "interval", "is_dir",
+    "key", "last", "length", "line", "lock", "members", "method", "mtime", "nbytes", "offset",
     "onerror", "open", "persistent_load", "port", "read", "request", "rest", "root", "run",
-    "scheme", "send", "source", "start", "status", "step", "update", "value", "wait", "warn",
-    "write",
+    "scheme", "seek", "send", "source", "start", "status", "step", "tell", "update", "value",
+    "wait", "warn", "write",
 ))
 # fmt: on
 """Members and keywords of the runner that objects and functions of Python's library have, too."""

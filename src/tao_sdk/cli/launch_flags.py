@@ -19,6 +19,7 @@ from tao_sdk.cli.session import Session
 from tao_sdk.launch import LaunchPlan
 from tao_sdk.launch.automl import POLICIES
 from tao_sdk.launch.facts import DOCKER, LOCAL
+from tao_sdk.plain_data import parse_json
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.request import COMMON_OPTIONS
 from tao_sdk.runner.uris import scheme_of
@@ -272,7 +273,7 @@ def _words(plan: LaunchPlan) -> Iterator[str]:
 def _value(text: str) -> Any:
     """The JSON value that a text spells, else the text."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return text
 

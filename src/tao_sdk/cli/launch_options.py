@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from tao_sdk.cli.completions import complete_file, complete_job, complete_platfo
 from tao_sdk.cli.jobs import find_job
 from tao_sdk.cli.session import Session
 from tao_sdk.errors import ValidationError
+from tao_sdk.plain_data import parse_json
 from tao_sdk.platforms import registry
 from tao_sdk.platforms.local.sdk import LocalSDK
 from tao_sdk.platforms.request import COMMON_OPTIONS, Option
@@ -233,7 +233,7 @@ def option_value(option: Option | None, text: str) -> Any:
         option.check(option.name, text)
     except ValidationError:
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError:
             return text
     return text

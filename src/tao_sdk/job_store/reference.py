@@ -25,6 +25,7 @@ from tao_sdk.job_store.statements import (
     select_job,
     update_job,
 )
+from tao_sdk.plain_data import parse_json
 
 if TYPE_CHECKING:
     import logging
@@ -58,7 +59,7 @@ class References(StoreBase):
     def import_from_state_file(self, path: str | os.PathLike[str]) -> int:
         """Take over the jobs of a session file (JSON). Returns how many were new."""
         try:
-            state = json.loads(Path(path).read_text(encoding="utf-8"))
+            state = parse_json(Path(path).read_text(encoding="utf-8"))
             jobs = [job for job in state["active_jobs"] if isinstance(job, dict)]
         except (OSError, ValueError, KeyError, TypeError) as error:
             log().info("no jobs imported from %s: %s", path, error)
@@ -183,7 +184,7 @@ def _number(value: object) -> int:
 def _mapping_text(value: object) -> str:
     """The JSON text of a mapping, given as such or as text; {} for anything else."""
     try:
-        parsed = json.loads(value) if isinstance(value, str) else value
+        parsed = parse_json(value) if isinstance(value, str) else value
         return json.dumps(parsed) if isinstance(parsed, dict) else "{}"
     except (TypeError, ValueError):
         return "{}"

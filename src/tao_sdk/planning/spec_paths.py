@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tao_sdk.plain_data import MAX_DEPTH
 from tao_sdk.runner.arguments import same_argument
 from tao_sdk.runner.errors import RunnerError
 from tao_sdk.runner.place_names import EVERY, PLAIN_NAME, render
@@ -48,6 +49,8 @@ def parse(text: str) -> SpecPath:
         else:
             parts.append(EVERY if found["index"] == "*" else int(found["index"]))
         position = match.end()
+    if len(parts) > MAX_DEPTH:
+        raise RunnerError(f"{text[:80]!r}… leads more than {MAX_DEPTH} levels deep into a spec")
     return tuple(parts)
 
 
@@ -132,7 +135,7 @@ def declarations(declared: Any, what: str) -> list[tuple[str, Mapping[str, Any]]
     """What metadata declares, as pairs of a key and its options: from a mapping or a list."""
     if declared is None:
         return []
-    if isinstance(declared, (list, tuple)):
+    if isinstance(declared, (list, tuple)) and all(isinstance(key, str) for key in declared):
         declared = dict.fromkeys(declared)
     if not isinstance(declared, dict):
         raise RunnerError(f"{what} must be a mapping or a list of keys, not {declared!r}")

@@ -47,6 +47,8 @@ def _records(text: str, limit: int) -> Tuple[List[Tuple[int, Any]], int, str]:
     """The first records with their numbers, how many there are in all, and the form of the file."""
     try:
         document = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2 or not _is_record(lines[0]):
@@ -69,7 +71,7 @@ def _first(records: Sequence[Any], limit: int) -> range:
 def _line(number: int, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: {error}") from None
 
 
@@ -77,7 +79,7 @@ def _is_record(line: str) -> bool:
     """Or the beginning of a document that is broken off?"""
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import IO, Any, NamedTuple
 
 from .errors import RunnerError
@@ -15,10 +18,17 @@ from .site_packages import importable
 
 COPY_BYTES = 1 << 20
 _LONGEST_LINK = 4096
+# Of one member of a tar: names, links, attributes, a map of holes. They are kept in memory.
+_LARGEST_HEADER = 1 << 20
+_PAX_TYPES = (b"x", b"g", b"X")
+_PAX_RECORD = re.compile(rb"([1-9][0-9]{0,6}) [^=\n]*=")
+_MANY_DIGITS = re.compile(rb"[0-9]{300}")
+# `zipfile` decompresses all that it has read of these at once: 4 KiB of zeros may become 4 GiB.
+_UNBOUNDED_METHODS = {12: "bzip2", 14: "LZMA"}
 
 
 class Member(NamedTuple):
-    """Something to unpack; only until the next one is asked for can it be opened."""
+    """Something to unpack. It can be opened until the next one is read."""
 
     name: str
     kind: str
@@ -30,11 +40,74 @@ class Member(NamedTuple):
     open: Callable[[], IO[bytes] | None]
 
 
+class _Forward:
+    """A stream as tarfile reads it: never backwards, and headers only within bounds."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._at = 0
+        self.begin_header()
+
+    def begin_header(self) -> None:
+        """What is read from here on is the header of a member."""
+        self.kind = b""
+        self.left = _LARGEST_HEADER
+
+    def begin_content(self) -> None:
+        self.left = sys.maxsize
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, to: int) -> None:
+        while self._at < to and self._take(min(COPY_BYTES, to - self._at)):
+            pass
+        if self._at > to:
+            raise ValueError("a member begins before the end of another")
+
+    def read(self, size: int) -> bytes:
+        self.left -= size
+        if size < 0 or self.left < 0:
+            raise ValueError(f"a header has more than {_LARGEST_HEADER} bytes")
+        data = self._take(size)
+        if self.kind in _PAX_TYPES and not _is_sound(data):
+            raise ValueError("a pax header is not a list of records")
+        self.kind = b""
+        return data
+
+    def _take(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        self._at += len(data)
+        return data
+
+
+def _is_sound(records: bytes) -> bool:
+    """Whether tarfile reads these records of a pax header in time and memory of their size.
+
+    Before Python 3.12.6 both grow with the square of it, for records that overlap or have many
+    digits.
+    """
+    at = 0
+    while at < len(records) and records[at]:
+        record = _PAX_RECORD.match(records, at)
+        end = at + int(record[1]) if record else 0
+        if not record or record.end() >= end or records[end - 1 : end] != b"\n":
+            return False
+        at = end
+    return not _MANY_DIGITS.search(records)
+
+
 def tar_members(file: IO[bytes], path: str) -> Iterator[Member]:
     import tarfile
 
     class StrictHeader(tarfile.TarInfo):
         """Where tarfile would take a header it cannot read for the end of the archive."""
+
+        @classmethod
+        def frombuf(cls, *args: Any, **kwargs: Any) -> StrictHeader:
+            info = super().frombuf(*args, **kwargs)
+            forward.kind = info.type
+            return info
 
         @classmethod
         def fromtarfile(cls, tarfile_: tarfile.TarFile) -> StrictHeader:
@@ -45,12 +118,17 @@ def tar_members(file: IO[bytes], path: str) -> Iterator[Member]:
             except tarfile.HeaderError as error:
                 raise tarfile.ReadError(str(error)) from None
 
-    # Not larger: tarfile moves the whole of its buffer for every piece that it takes out.
-    options: Any = {"mode": "r|", "bufsize": 1 << 15, "tarinfo": StrictHeader}
+    tar: Any
     with _decompressed(file, path) as stream:
-        with tarfile.open(fileobj=stream, **options) as tar:
-            for info in iter(tar.next, None):
-                tar.members = []  # type: ignore[attr-defined]  # or all stay in memory
+        forward = _Forward(stream)
+        options: Any = {"mode": "r:", "fileobj": forward, "tarinfo": StrictHeader}
+        with tarfile.open(**options) as tar:
+            info = tar.next()
+            while info:
+                tar.members = []  # or all stay in memory
+                if sum(map(len, chain(*tar.pax_headers.items()))) > _LARGEST_HEADER:
+                    raise ValueError(f"its global headers have more than {_LARGEST_HEADER} bytes")
+                forward.begin_content()
                 yield Member(
                     info.name,
                     _tar_kind(info),
@@ -58,10 +136,16 @@ def tar_members(file: IO[bytes], path: str) -> Iterator[Member]:
                     info.mtime,
                     info.size,
                     info.linkname,
-                    partial(tar.extractfile, info),
+                    partial(tar.extractfile, info) if info.isreg() else _nothing,
                 )
+                forward.begin_header()
+                info = tar.next()
         while stream.read(COPY_BYTES):
             pass  # the checksum of the compressed data comes at its end
+
+
+def _nothing() -> None:
+    """The content of a link. It does not keep tarfile's large object of the member alive."""
 
 
 def _tar_kind(info: Any) -> str:
@@ -144,6 +228,12 @@ def zip_members(file: IO[bytes], path: str) -> Iterator[Member]:
         for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
             if info.flag_bits & 1:
                 raise RunnerError(f"archive {path} is encrypted; upload it without a password")
+            if info.compress_type in _UNBOUNDED_METHODS:
+                method = _UNBOUNDED_METHODS[info.compress_type]
+                raise RunnerError(
+                    f"archive {path} is a zip with {method}, which cannot be unpacked in bounded "
+                    "memory; pack it with deflate, or as tar.bz2 or tar.xz"
+                )
             name = _zip_name(info)
             mode = info.external_attr >> 16
             kind, target = _zip_kind(name, mode), ""

@@ -21,13 +21,13 @@ from .archive_members import COPY_BYTES, Member, tar_members, zip_members
 from .errors import RunnerError
 from .notes import read_note, write_note
 from .site_packages import importable
-from .uris import ARCHIVE_SUFFIX
+from .uris import ARCHIVE_SUFFIX, MOST_STEPS
 
 _MARKER_SUFFIX = ".tao-extracted"
 _WORKSHOP_SUFFIX = ".tao-extract"
-# A folder's time does not tell whether somebody still unpacks below it; for so long nobody does.
-_NOBODYS_SECONDS = 86_400.0
-# From this size on a member is compared with the free disk space before it is written.
+# A folder's time does not tell whether a process still unpacks below it; after a day none does.
+_STALE_SECONDS = 86_400.0
+# A member of this size or more is compared with the free disk space before it is written.
 _LARGE_BYTES = 64 << 20
 
 
@@ -52,7 +52,8 @@ def extract_beside(
     With `into_parent` the members go right into the archive's own folder. The digest stands for
     the archive's content: if the same was unpacked before, nothing is done, and if another was,
     this one takes its place. The archive is deleted afterwards unless it is to be kept. Where
-    the folder is shared, others may unpack the same now: whoever is first puts it into its place.
+    the folder is shared, other processes may unpack the same now: the first one to finish puts it
+    into its place.
     """
     folder = result_folder(path, into_parent)
 
@@ -65,12 +66,12 @@ def extract_beside(
         made = replace or not os.path.lexists(folder)
         before = read_note(marker, ours=True)
         if before:
-            # No proof any more, but still known as ours.
+            # It no longer proves anything, but still marks the folder as ours.
             write_note(marker, {**before, "digest": ""})
         _sweep(
             path,
             folder if into_parent else os.path.dirname(folder),
-            _NOBODYS_SECONDS if shared else 0,
+            _STALE_SECONDS if shared else 0,
         )
         extract(path, folder, into_parent=into_parent, replace=replace, unless=is_there, say=say)
         write_note(marker, {"digest": digest, "folder": folder, "made": made})
@@ -133,7 +134,7 @@ def _marker(path: str) -> str:
 
 
 def _sweep(path: str, folder: str, older_than: float) -> None:
-    """Remove what a killed process left of unpacking this archive."""
+    """Remove what killed processes left when they unpacked this archive."""
     left = re.compile(rf"\.{re.escape(os.path.basename(path))}\.[0-9a-f]{{8}}{_WORKSHOP_SUFFIX}")
     for name in filter(left.fullmatch, os.listdir(folder)):
         workshop = os.path.join(folder, name)
@@ -165,7 +166,7 @@ def _merge(archive: str, source: str, target: str) -> None:
     try:
         os.replace(source, target)
     except OSError as error:
-        # Another has just put the same folder there.
+        # Another process has just put the same folder there.
         if exists or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         _merge(archive, source, target)
@@ -238,7 +239,10 @@ class _Tree:
             raise self._refusal(member, f"has an absolute path ({path!r})")
         if ".." in re.split(r"[/\\]", path):
             raise self._refusal(member, f"leads outside ({path!r})")
-        return tuple(part for part in path.split("/") if part not in ("", "."))
+        place = tuple(part for part in path.split("/") if part not in ("", "."))
+        if len(place) > MOST_STEPS:
+            raise self._refusal(member, f"is more than {MOST_STEPS} folders deep")
+        return place
 
     def _refusal(self, member: Member, why: str) -> RunnerError:
         return RunnerError(
@@ -304,13 +308,14 @@ class _Tree:
 
 @contextmanager
 def _blamed_on(path: str) -> Iterator[None]:
-    """Whatever goes wrong is told with the archive's name."""
+    """Turn every failure into an error that names the archive."""
     import tarfile
     import zipfile
     import zlib
 
     damage = [tarfile.TarError, zipfile.BadZipFile, zlib.error]
     damage += [OSError, EOFError, ValueError, OverflowError, NotImplementedError]
+    damage += [RecursionError]  # headers of headers of headers
     lzma = importable("lzma")
     if lzma:
         damage.append(lzma.LZMAError)

@@ -38,7 +38,7 @@ def is_whole(path: str) -> bool:
     """
     try:
         return _is_whole_folder(path) if os.path.isdir(path) else _is_whole_file(path)
-    except OSError:
+    except (OSError, RecursionError):
         return False
 
 

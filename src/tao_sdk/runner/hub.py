@@ -17,7 +17,6 @@ promises: checked, resumed, nothing half-written under a final name.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from .errors import CredentialError, NotFoundError, RunnerError, TransferError
 from .http import Answer, Client
+from .registries import MOST_PAGES, checked, decoded, understood
 from .remote import Listing, RemoteFile, Request
 from .signed_address import SignedAddress
 
@@ -61,8 +61,13 @@ def parse(uri: str) -> Place:
 
 def listing(uri: str, env: Mapping[str, str]) -> Listing:
     """The file, the files of the folder, or those of the whole repository."""
-    place = parse(uri)
-    hub = _Hub(uri, place, env)
+    hub = _Hub(uri, parse(uri), env)
+    with understood(hub.complaint):
+        return _listing(hub)
+
+
+def _listing(hub: _Hub) -> Listing:
+    uri, place = hub.uri, hub.place
     about, _ = hub.ask(Request("GET", hub.api("revision", place.revision)))
     if about.get("gated"):
         hub.check_access()
@@ -86,11 +91,12 @@ def listing(uri: str, env: Mapping[str, str]) -> Listing:
 
 
 class _Hub:
-    """One repository, and how it is asked."""
+    """One repository, and how to ask for it."""
 
     def __init__(self, uri: str, place: Place, env: Mapping[str, str]) -> None:
         self.uri, self.place = uri, place
         self.endpoint = (env.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+        self.complaint = f"{uri}: {self.endpoint} does not answer as a Hub does: check HF_ENDPOINT"
         self.client = Client(env)
         token, self.source = _token(env)
         self.headers = {"Authorization": "Bearer " + token} if token else {}
@@ -108,7 +114,7 @@ class _Hub:
     def file(self, entry: dict[str, Any], path: str, commit: str) -> RemoteFile:
         whole, lfs = entry["path"], entry.get("lfs")
         content = Request("GET", f"{self.page}/resolve/{commit}/{quote(whole)}", self.headers)
-        return RemoteFile(
+        described = RemoteFile(
             path=path,
             size=entry["size"],
             fingerprint=f"{commit}/{whole}",
@@ -118,9 +124,10 @@ class _Hub:
             if lfs
             else lambda: content,
         )
+        return checked(described)
 
     def located(self, content: Request) -> Request:
-        """Where the Hub sends those who ask for this content."""
+        """Where the Hub redirects a request for this content."""
         answer = self.send(content._replace(method="HEAD"))
         if answer.status >= 400:
             raise self.error(answer)
@@ -134,8 +141,8 @@ class _Hub:
         query = "recursive=true&expand=false"
         asked: set[str] = set()
         while query:
-            if query in asked:
-                raise TransferError(f"{self.uri}: the Hub's listing comes back to where it was")
+            if query in asked or len(asked) >= MOST_PAGES:
+                raise TransferError(f"{self.uri}: the Hub's listing has no end")
             asked.add(query)
             entries, headers = self.ask(Request("GET", f"{url}?{query}"))
             yield from entries
@@ -144,7 +151,7 @@ class _Hub:
             query = following.group(1) if following else ""
 
     def check_access(self) -> None:
-        """Whether the files may be had: a gated repository lists them to everybody."""
+        """Refuse a gated repository that this user may not read: its files are listed to all."""
         answer = self.send(Request("GET", self.api("auth-check")))
         if answer.status in (401, 403):  # a mirror may not know the question
             raise self.error(answer)
@@ -154,12 +161,7 @@ class _Hub:
         answer = self.send(request)
         if answer.status != 200:
             raise self.error(answer)
-        try:
-            return json.loads(answer.body), answer.headers
-        except ValueError:
-            raise TransferError(
-                f"{self.uri}: {self.endpoint} does not answer as a Hub does: check HF_ENDPOINT"
-            ) from None
+        return decoded(answer), answer.headers
 
     def send(self, request: Request) -> Answer:
         full = request._replace(headers={**request.headers, **self.headers})
@@ -215,6 +217,6 @@ def _token(env: Mapping[str, str]) -> tuple[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             token = file.read().strip()
-    except OSError:  # nobody has logged in here, or not this user
+    except (OSError, ValueError):  # no login here, or of another user; or not text
         token = ""
     return token, path if token else ""

@@ -15,7 +15,6 @@ A version must be named: what is "latest" changes under a job's feet.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from urllib.parse import urlencode
 
 from .errors import CredentialError, NotFoundError, RunnerError, TransferError
 from .http import Answer, Client
+from .registries import MOST_PAGES, checked, decoded, understood
 from .remote import Listing, RemoteFile, Request
 from .signed_address import SignedAddress
 
@@ -66,18 +66,21 @@ def listing(uri: str, env: Mapping[str, str]) -> Listing:
     try:
         return _Registry(uri, model, env, "").listing()
     except RunnerError:
-        if refused:  # what is wrong is the key, not that strangers are not let in either
+        if refused:  # the key is wrong; that the model is not public is no news
             raise CredentialError(refused) from None
         raise
 
 
 class _Registry:
-    """One model version, and how it is asked: with a key, or as anybody without one."""
+    """One model version, and how to ask for it: with a key, or in the public catalogue."""
 
     def __init__(self, uri: str, model: Model, env: Mapping[str, str], key: str) -> None:
         self.uri, self.model, self.key, self.client = uri, model, key, Client(env)
         self.authority = (env.get("NGC_AUTH_URL") or "https://authn.nvidia.com").rstrip("/")
         api = (env.get("NGC_API_URL") or "https://api.ngc.nvidia.com").rstrip("/") + "/v2"
+        self.complaint = (
+            f"{uri}: {api} does not answer as the registry does: check NGC_API_URL and NGC_AUTH_URL"
+        )
         self.token = key if key.startswith("nvapi-") else ""
         if key:
             self.base = f"{api}/{model.scope}/models/{model.name}"
@@ -87,12 +90,16 @@ class _Registry:
             self.index = f"{self.base}/{model.version}/files"
 
     def listing(self) -> Listing:
+        with understood(self.complaint):
+            return self._listing()
+
+    def _listing(self) -> Listing:
         page = self._read(self._ask(self.index, {"page-size": "1000"}))
         about = page.get("paginationInfo") or {}
         found = _files(page)
         # The registry says itself whether it counts its pages from 0 or from 1.
         first = about.get("index", 1)
-        for number in range(first + 1, first + about.get("totalPages", 1)):
+        for number in range(first + 1, first + min(about.get("totalPages", 1), MOST_PAGES)):
             query = {"page-size": "1000", "page-number": str(number)}
             found.update(_files(self._read(self._ask(self.index, query))))
         if len(found) < about.get("totalResults", 0):
@@ -104,7 +111,7 @@ class _Registry:
 
     def _file(self, path: str, facts: tuple[int, str]) -> RemoteFile:
         size, digest = facts
-        return RemoteFile(
+        described = RemoteFile(
             path=path,
             size=size,
             fingerprint=digest or f"{self.model.version}/{path}",
@@ -112,19 +119,20 @@ class _Registry:
             uri=f"{self.uri}/{path}",
             request=SignedAddress(lambda: self._located(path)).request,
         )
+        return checked(described)
 
     def _located(self, path: str) -> Request:
-        """The registry redirects to a file's address, or tells it."""
+        """The registry redirects to a file's address, or answers with it."""
         url = f"{self.base}/{self.model.version}/files"
-        answer = self._ask(url, {"redirect": "true", "path": path})
-        target = answer.headers.get("location", "")
-        told = [target] if target else self._read(answer).get("urls") or []
-        if len(told) != 1:
-            raise TransferError(f"{self.uri}/{path}: the registry gave no address for this file")
-        return Request("GET", told[0])
+        with understood(f"{self.uri}/{path}: the registry gave no address for this file"):
+            answer = self._ask(url, {"redirect": "true", "path": path})
+            target = answer.headers.get("location", "")
+            (target,) = [target] if target else self._read(answer)["urls"]
+            target.encode("ascii")
+            return Request("GET", target)
 
     def _ask(self, url: str, query: Mapping[str, str]) -> Answer:
-        """An answer to whoever holds the key."""
+        """An answer to a request with the key; an expired token is renewed once."""
         for renewed in (False, True):
             if self.key and not self.token:
                 self.token = self._exchange()
@@ -145,18 +153,12 @@ class _Registry:
         basic = base64.b64encode(f"$oauthtoken:{self.key}".encode()).decode("ascii")
         url = f"{self.authority}/token?{urlencode({'service': 'ngc', 'scope': scope})}"
         answer = self._send(Request("GET", url, {"Authorization": "Basic " + basic}))
-        return str(self._read(answer).get("token", ""))
+        return str(self._read(answer)["token"])
 
     def _read(self, answer: Answer) -> dict[str, Any]:
         if answer.status != 200:
             raise self._error(answer.status)
-        try:
-            body: dict[str, Any] = json.loads(answer.body)
-        except ValueError:
-            raise TransferError(
-                f"{self.uri}: {self.base} does not answer as the registry does: check NGC_API_URL "
-                "and NGC_AUTH_URL"
-            ) from None
+        body: dict[str, Any] = decoded(answer)
         return body
 
     def _error(self, status: int) -> RunnerError:
@@ -183,7 +185,8 @@ def _files(page: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
         (row["path"], row.get("sizeInBytes", -1), row.get("sha256_base64") or "")
         for row in page.get("modelFiles") or []
     ]
-    paths = page.get("filepath") or []
-    digests = page.get("sha256_base64") or []
+    paths, digests = page.get("filepath") or [], page.get("sha256_base64") or []
+    if not isinstance(paths, list):
+        raise TypeError("no list of paths")
     rows += [(path, -1, "".join(digests[at : at + 1])) for at, path in enumerate(paths)]
     return {path: (size, base64.b64decode(digest).hex()) for path, size, digest in rows}

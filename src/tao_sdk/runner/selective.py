@@ -46,6 +46,8 @@ def parse_references(path: str, fmt: str = "", keys: Sequence[str] = ()) -> list
                         found[_confined(value, path, key)] = None
     except UnicodeDecodeError as error:
         raise RunnerError(f"{path} is not UTF-8 text: {error}") from error
+    except RecursionError:
+        raise RunnerError(f"{path}: its data is nested too deep") from None
     if not found:
         raise RunnerError(f"{path}: no record has a file name under {', '.join(keys)}")
     return list(found)
@@ -134,7 +136,10 @@ def _read_csv(path: str) -> Iterator[Any]:
     import csv
 
     with open(path, encoding="utf-8-sig", newline="") as file:
-        yield from csv.DictReader(file)
+        try:
+            yield from csv.DictReader(file)
+        except csv.Error as error:
+            raise RunnerError(f"{path} is not valid CSV: {error}") from error
 
 
 def _read_parquet(path: str, keys: Sequence[str]) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from .notes import read_note, write_note
 from .remote import Listing, RemoteFile
 from .report import Reporter, Stage
 from .tasks import StagingTask, local_result
-from .uris import is_archive, scheme_of
+from .uris import MOST_STEPS, is_archive, scheme_of
 
 
 def stage_inputs(
@@ -360,6 +360,10 @@ def _confined(task: StagingTask, file: RemoteFile) -> str:
     if path.startswith(("/", "../")) or path == "..":
         raise RunnerError(
             f"{file.uri}: its name leads out of {task.target}: rename it in the store"
+        )
+    if path.count("/") > MOST_STEPS:
+        raise RunnerError(
+            f"{file.uri}: it is more than {MOST_STEPS} folders deep: move it in the store"
         )
     return os.path.join(task.target, path)
 

@@ -1,4 +1,4 @@
-"""What names tell: schemes of URIs, the paths that some stand for, and archives."""
+"""Names: schemes of URIs, the paths that some stand for, archives, depth of paths."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ IN_PLACE_SCHEMES = ("lustre", "slurm", "file")
 ARCHIVE_SUFFIX = re.compile(
     r"(?<=[^/])\.(tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst|zip)$", re.IGNORECASE
 )
+# Functions that walk through folders call themselves, in Python's library as well.
+MOST_STEPS = 250
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+._-]*)://")
 
 

@@ -6,7 +6,6 @@ DOCKER_HOST, DOCKER_CONTEXT, the context that `docker context use` chose, the de
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
+from tao_sdk.plain_data import parse_json
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 _SCHEMES = ("unix", "tcp", "http", "https", "ssh")
@@ -63,7 +63,7 @@ def read_context(folder: Path, name: str) -> Endpoint:
     digest = hashlib.sha256(name.encode()).hexdigest()
     meta = folder / "contexts" / "meta" / digest / "meta.json"
     try:
-        described: dict[str, Any] = json.loads(meta.read_text(encoding="utf-8"))
+        described: dict[str, Any] = parse_json(meta.read_text(encoding="utf-8"))
         docker = described["Endpoints"]["docker"]
         host = str(docker["Host"])
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def read_context(folder: Path, name: str) -> Endpoint:
 
 def _current_context(folder: Path) -> str:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""  # no configuration, or one that docker itself would complain about
     return str(config.get("currentContext", "")) if isinstance(config, dict) else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tao_sdk import settings
-from tao_sdk.plain_data import parse_yaml
+from tao_sdk.plain_data import parse_json, parse_yaml
 from tao_sdk.secrets import Secret, redact
 
 # Which values of an entry are paths.
@@ -306,7 +306,7 @@ class ExecPlugin:
     def _issued(self, printed: bytes) -> Issued:
         # What was printed is never quoted: it is the credential.
         try:
-            answer = json.loads(printed)
+            answer = parse_json(printed)
             status = answer["status"]
             token = str(status.get("token") or "")
             certificate = str(status.get("clientCertificateData") or "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from tao_sdk.models import JobState
+from tao_sdk.plain_data import parse_json
 from tao_sdk.platforms.slurm.parse import ENDED, Answer, Claim, Ended, JobFiles, QueueRow
 from tao_sdk.result_record import first_failure
 
@@ -310,7 +310,7 @@ def _reason(ended: Ended) -> str:
 def _failure_in(status_line: str) -> str | None:
     """The failure in the last record of TAO's status.json; None if it has none."""
     try:
-        record = json.loads(status_line)
+        record = parse_json(status_line)
     except ValueError:
         return None
     if not isinstance(record, dict) or str(record.get("status", "")).upper() != "FAILURE":

@@ -217,8 +217,11 @@ def _head(method: str, target: str, origin: Origin, headers: Mapping[str, str]) 
     lines = [f"{method} {target} HTTP/1.1", f"Host: {origin.name}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join(lines)
-    if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
-        raise RunnerError(f"{origin.scheme}://{origin.name}: a header or path has a line break")
+    if len({head.count("\n"), head.count("\r"), len(lines) - 1}) > 1 or max(head) > "\xff":
+        raise RunnerError(
+            f"{origin.scheme}://{origin.name}: a header or path has a line break, or a character "
+            "that no header can have"
+        )
     return (head + "\r\nAccept-Encoding: identity\r\nUser-Agent: tao-runner\r\n\r\n").encode(
         "latin-1"
     )

@@ -95,7 +95,7 @@ def _from_json(answer: Answer, source: str) -> Credentials:
         raise CredentialError(f"{source}: answered {answer.status} instead of credentials")
     try:
         values = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     return _credentials(values if isinstance(values, dict) else {}, "Token", source)
 
