@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,6 +242,25 @@ class TestFollowing:
         assert len(reads) <= 51 + 6
         stream.close()
 
+    def test_a_followed_tail_of_several_ranks_outlasts_an_outage(
+        self, ranks: list[PolledLog], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(logs, "_REOPEN_SECONDS", 0.01)
+        outages = [1, 2]
+
+        def read(**wanted: Any) -> LogChunk:
+            if outages:
+                outages.pop()
+                raise BackendUnreachableError("no answer")
+            return ranks[0].read(**wanted)
+
+        sources = [PolledLog(read), ranks[1]]
+        stream = LogStream(sources, tail=2, has_ended=lambda: True)
+        assert list(stream) == ["[rank 0] r0 l9", "[rank 1] r1 l9"]
+        outages.append(1)
+        with pytest.raises(BackendUnreachableError):
+            list(LogStream(sources, tail=2))
+
 
 class TestClosing:
     def test_another_thread_ends_a_wait_for_lines(self) -> None:
@@ -254,20 +274,19 @@ class TestClosing:
         assert all(reader.closed.is_set() for reader in source.opened)
 
     def test_nothing_is_handed_out_after_it_was_closed(self) -> None:
-        reading, go_on, released = threading.Event(), threading.Event(), []
+        reading, go_on = threading.Event(), threading.Event()
 
         def read(**_wanted: object) -> LogChunk:
             reading.set()
             go_on.wait(LONG)
             return LogChunk((LogLine("late", "1"),), more=False, cursor="1")
 
-        stream = LogStream([PolledLog(read, release=released.append)])
+        stream = LogStream([PolledLog(read)])
         follower = Follower(stream)
         assert reading.wait(LONG)
         stream.close()
         go_on.set()
         assert follower.all(LONG) == []
-        assert released == ["1"]
 
     def test_readers_that_hang_are_waited_for_together(
         self, monkeypatch: pytest.MonkeyPatch
@@ -307,17 +326,6 @@ class TestClosing:
         gone = weakref.ref(stream)
         del stream
         assert gone() is None
-
-    def test_what_a_polled_read_keeps_open_is_released(self, tmp_path: Path) -> None:
-        (tmp_path / "log").write_text("a\nb\n")
-        released: list[str] = []
-        log = PolledLog(
-            lambda **wanted: read_chunk(tmp_path / "log", **wanted), release=released.append
-        )
-        stream = LogStream([log], has_ended=lambda: False)
-        assert [next(stream), next(stream)] == ["a", "b"]
-        stream.close()
-        assert "4" in released
 
 
 def test_after_a_fork_both_processes_read_the_rest() -> None:

@@ -164,8 +164,16 @@ class _Reading:
 
     def next_chunk(self) -> tuple[int, LogChunk] | None:
         """The next chunk and the number of its source; None at the end, or when closed."""
-        if self._shared_tail:
-            return self._start_of_tail(self._shared_tail.popleft())
+        while self._shared_tail and not self._closed:
+            try:
+                start = self._start_of_tail(self._shared_tail[0])
+            except BackendUnreachableError:
+                if self._has_ended is None:
+                    raise
+                time.sleep(_REOPEN_SECONDS)  # a followed log outlasts an outage
+            else:
+                self._shared_tail.popleft()
+                return start
         if self._has_ended is not None:
             if found := self._follow(self._has_ended):
                 return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from slurm_lab import SlurmPlatformLab
 
 from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
 from tao_sdk.models import Job
+from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.conformance.lab import reference
 from tao_sdk.platforms.slurm import SlurmSDK
@@ -81,6 +83,21 @@ class TestDoubt:
         eventually(lambda: "withdrawn" in left[0].read_text(), 60)
         assert lab.starts_of(row["job_id"]) == 0
         assert places_of_canary(lab) == []
+
+    def test_a_claim_without_a_name_is_taken_over(self, lab: SlurmPlatformLab) -> None:
+        """The job that made it was killed before it wrote its name."""
+        sdk = lab.sdk()
+        plan = sdk.plan(**lab.counted_job("true"))
+        folder = lab.slurm.shared / "jobs" / plan.job_id
+        claim = folder / "claims" / f"{plan.identity.token}.1.0"
+        claim.mkdir(parents=True)
+        for path in (folder.parent, folder, claim.parent, claim):
+            os.chown(path, lab.slurm.shared.stat().st_uid, lab.slurm.shared.stat().st_gid)
+        job = JobRef(plan.identity, plan.intent)
+        assert sdk.backend.settle([job]) == {}, "it may be about to write it"
+        os.utime(claim, (0, 0))
+        assert sdk.backend.settle([job]) == {}
+        assert sdk.backend.settle([job]) == {plan.job_id: None}
 
     def test_an_array_whose_answer_was_lost_is_not_submitted_again(
         self, lab: SlurmPlatformLab

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from tao_sdk.platforms.backend import LogChunk
@@ -27,19 +27,10 @@ class PolledLog:
 
     ends_with_job = False
 
-    def __init__(
-        self,
-        read: ReadsChunk,
-        *,
-        rank: int = 0,
-        longest_pause: float = 1.0,
-        release: Callable[[str], None] | None = None,
-    ) -> None:
-        """`release` closes what a read up to a cursor left open for the next read."""
+    def __init__(self, read: ReadsChunk, *, rank: int = 0, longest_pause: float = 1.0) -> None:
         self.rank = rank
         self.read = read
         self.longest_pause = longest_pause
-        self.release = release
 
     def open(self, position: str, *, tail: int | None, follow: bool) -> PolledReader:
         return PolledReader(self, position, tail=tail, follow=follow)
@@ -57,17 +48,12 @@ class PolledReader(Iterator[LogChunk]):
         self._at_end = False
         self._pause = 0.0
         self._closed = threading.Event()
-        self._reading = threading.Lock()
 
     def __next__(self) -> LogChunk:
         while not (self._at_end or self._closed.wait(self._pause)):
-            with self._reading:
-                chunk = self._log.read(
-                    cursor=self._cursor,
-                    tail=self._tail,
-                    limit=CHUNK_BYTES,
-                    flush=not self._follow,
-                )
+            chunk = self._log.read(
+                cursor=self._cursor, tail=self._tail, limit=CHUNK_BYTES, flush=not self._follow
+            )
             is_first, self._is_first = self._is_first, False
             self._cursor, self._tail = chunk.cursor, None
             self._at_end = not (chunk.more or self._follow)
@@ -84,9 +70,3 @@ class PolledReader(Iterator[LogChunk]):
 
     def close(self) -> None:
         self._closed.set()
-        # If a thread is reading, that thread closes.
-        if self._log.release is not None and self._reading.acquire(blocking=False):
-            try:
-                self._log.release(self._cursor)
-            finally:
-                self._reading.release()

@@ -19,6 +19,9 @@ from collections.abc import Iterable
 # As long as a client waits for the daemon to start a container.
 _UNSTARTED_SECONDS = 120
 _START_PAUSE_SECONDS = 0.1
+_ANSWER_SECONDS = 30.0
+# The daemon is asked anew after so long.
+_WAIT_SECONDS = 3600.0
 _LIVE = ("running", "paused", "restarting")
 
 
@@ -57,7 +60,8 @@ def wait_for_end(socket_path: str, container: str, pause: float = 1.0) -> None:
             state = _state(socket_path, container)
             if state in _LIVE:
                 has_started = True
-                _ask(socket_path, "POST", f"/containers/{container}/wait?condition=not-running")
+                path = f"/containers/{container}/wait?condition=not-running"
+                _ask(socket_path, "POST", path, _WAIT_SECONDS)
                 return
             if state != "created":
                 return
@@ -70,15 +74,19 @@ def wait_for_end(socket_path: str, container: str, pause: float = 1.0) -> None:
 
 def _state(socket_path: str, container: str) -> str:
     """The daemon's word for the container's state; "" when there is no such container."""
-    body = _ask(socket_path, "GET", f"/containers/{container}/json")
+    body = _ask(socket_path, "GET", f"/containers/{container}/json", _ANSWER_SECONDS)
     return "" if body is None else str(json.loads(body)["State"]["Status"])
 
 
-def _ask(socket_path: str, method: str, path: str) -> bytes | None:
-    """The body of the answer; None when the daemon knows no such container."""
+def _ask(socket_path: str, method: str, path: str, seconds: float) -> bytes | None:
+    """The body of the answer; None when the daemon knows no such container.
+
+    `OSError` if the daemon does not answer within so many seconds.
+    """
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        connection.sock.settimeout(seconds)
         connection.sock.connect(socket_path)
         connection.request(method, path)
         answer = connection.getresponse()

@@ -6,7 +6,10 @@ logs=$job_dir/slurm-logs/tao-job-$job_id-$slurm_id
 # Each attempt claims its number first. A second copy of a submission (sbatch had worked, its
 # answer was lost) or one that was given up finds the claim taken, and leaves.
 claim=$job_dir/claims/$token.${TAO_SUBMISSION:-1}.${SLURM_RESTART_COUNT:-0}
-if ! error=$(mkdir "$claim" 2>&1) && [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
+if error=$(mkdir "$claim" 2>&1); then
+  # Not over another name: `settle` withdraws a claim that has been without one for minutes.
+  if ! (set -C; echo "$slurm_id" > "$claim/owner"); then rmdir "$claim"; exit 73; fi
+elif [ "$(cat "$claim/owner" 2>/dev/null)" != "$slurm_id" ]; then
   if [ -d "$claim" ]; then
     echo "tao-sdk: this job was withdrawn, or another copy of it has begun: leaving" >&2
     exit 0
@@ -14,7 +17,6 @@ if ! error=$(mkdir "$claim" 2>&1) && [ "$(cat "$claim/owner" 2>/dev/null)" != "$
   echo "tao-sdk: the job's folder cannot be written to: $error" >&2
   exit 73
 fi
-if ! echo "$slurm_id" > "$claim/owner"; then rmdir "$claim"; exit 73; fi
 
 leave_canceled() { # Slurm then reports the job as cancelled, too
   : > "$claim/canceled"

@@ -24,7 +24,8 @@ while read -r job_id job_dir token cluster; do
     id=$(cat "$claim/owner" 2>/dev/null)
     case $id in
       withdrawn) mark none "$job_id"; continue;;
-      '') continue;;
+      # Its maker is about to write its name, or was killed before: the next settling takes over.
+      '') [ -z "$(find "$claim" -prune -mmin +2)" ] || mv "$claim" "$claim.dead"; continue;;
     esac
     echo "1 $id" >> "$job_dir/submissions"
   fi
