@@ -101,30 +101,21 @@ class TestRequests:
         api, server = lab.talking_to(says(FINE))
         api.get(PODS, labelSelector="a=b,c in (d)", limit="5")
         api.create(PODS, {"kind": "Pod"}, dryRun="All")
-        api.replace(f"{PODS}/x", {"kind": "Pod"})
         api.patch(f"{PODS}/x", {"metadata": {}})
-        api.patch(f"{PODS}/x", [{"op": "remove"}], kind="json")
-        api.patch(f"{PODS}/x", {}, kind="strategic", fieldManager="us")
         api.delete(f"{PODS}/x")
         api.delete(f"{PODS}/x", {"propagationPolicy": "Background"})
         sent = [(seen.method, seen.target.removeprefix(PODS)) for seen in server.requests]
         assert sent == [
             ("GET", "?labelSelector=a%3Db%2Cc+in+%28d%29&limit=5"),
             ("POST", "?dryRun=All"),
-            ("PUT", "/x"),
             ("PATCH", "/x"),
-            ("PATCH", "/x"),
-            ("PATCH", "/x?fieldManager=us"),
             ("DELETE", "/x"),
             ("DELETE", "/x"),
         ]
         assert [seen.header("content-type") for seen in server.requests] == [
             "",
             "application/json",
-            "application/json",
             "application/merge-patch+json",
-            "application/json-patch+json",
-            "application/strategic-merge-patch+json",
             "",
             "application/json",
         ]
@@ -219,7 +210,7 @@ class TestRefusals:
         with pytest.raises(ApiError, match='pods "x": no') as caught:
             api.create(PODS, {})
         error = caught.value
-        assert (error.status, error.reason, error.details) == (code, reason, {"name": "x"})
+        assert (error.status, error.reason) == (code, reason)
         assert error.call == f"POST {PODS}"
         assert not isinstance(error, BackendUnreachableError), "the server was reached"
         told = [
@@ -312,11 +303,10 @@ class TestConnections:
         [
             (lambda api: api.create("/x", {}), 1),
             (lambda api: api.patch("/x", {}), 1),
-            (lambda api: api.replace("/x", {}), 1),
             (lambda api: api.delete("/x"), 1),
             (lambda api: api.delete("/x", {"preconditions": {"uid": "u"}}), 2),
         ],
-        ids=["create", "patch", "replace", "delete", "delete by uid"],
+        ids=["create", "patch", "delete", "delete by uid"],
     )
     def test_only_what_is_harmless_is_repeated(
         self, lab: Lab, ask: Callable[[KubernetesClient], Any], sent: int

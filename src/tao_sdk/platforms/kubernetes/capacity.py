@@ -46,14 +46,14 @@ def why_never(request: GpuRequest, nodes: Sequence[Node]) -> str:
     room = sum(_gpus(node) // request.gpus for node in nodes if not why_not(node, request))
     if room >= request.pods:
         return ""
-    told = []
+    offers = []
     for node in nodes:
         if _gpus(node):
             why = why_not(node, request)
-            told.append(f"{_name(node)} has {_gpus(node)}" + (f" but {why}" if why else ""))
-    more = "; …" if len(told) > _NAMED_NODES else ""
+            offers.append(f"{_name(node)} has {_gpus(node)}" + (f" but {why}" if why else ""))
+    more = "; …" if len(offers) > _NAMED_NODES else ""
     what = "the nodes that fit are too few" if room else "no node is big enough"
-    return f"{what}: {_asked(request)} of {GPU}; {'; '.join(told[:_NAMED_NODES])}{more}"
+    return f"{what}: {_asked(request)} of {GPU}; {'; '.join(offers[:_NAMED_NODES])}{more}"
 
 
 def adds_nodes(nodes: Iterable[Node]) -> bool:

@@ -30,11 +30,7 @@ __all__ = ["ApiError", "KubernetesClient", "Listing", "Review", "Stream", "Timeo
 PAGE_ITEMS = 500
 """How many objects one call of a list returns at most."""
 
-_PATCHES = {
-    "merge": "application/merge-patch+json",
-    "json": "application/json-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-}
+_MERGE_PATCH = "application/merge-patch+json"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DEFAULT_TIMEOUTS = Timeouts()
 _Answer = TypeVar("_Answer")
@@ -43,13 +39,10 @@ _Answer = TypeVar("_Answer")
 class ApiError(RefusedError):
     """The API server refused a request."""
 
-    def __init__(
-        self, status: int, reason: str, message: str, details: Mapping[str, Any], call: str
-    ) -> None:
+    def __init__(self, status: int, reason: str, message: str, call: str) -> None:
         super().__init__(status, message, call)
         self.reason = reason
         """One word of Kubernetes: NotFound, AlreadyExists, Forbidden, Invalid, Expired, ..."""
-        self.details = dict(details)
 
     @property
     def expired(self) -> bool:
@@ -123,12 +116,9 @@ class KubernetesClient:
     def create(self, path: str, body: Mapping[str, Any], /, **query: str) -> dict[str, Any]:
         return self._json(self._request("POST", path, query, body))
 
-    def replace(self, path: str, body: Mapping[str, Any], /, **query: str) -> dict[str, Any]:
-        return self._json(self._request("PUT", path, query, body))
-
-    def patch(self, path: str, body: Any, /, kind: str = "merge", **query: str) -> dict[str, Any]:
-        """Change an object. Kinds: merge, json (a list of operations), strategic."""
-        return self._json(self._request("PATCH", path, query, body, _PATCHES[kind]))
+    def patch(self, path: str, body: Mapping[str, Any], /) -> dict[str, Any]:
+        """Merge a change into an object."""
+        return self._json(self._request("PATCH", path, {}, body, _MERGE_PATCH))
 
     def delete(
         self, path: str, options: Mapping[str, Any] | None = None, /, **query: str
@@ -260,7 +250,6 @@ class KubernetesClient:
         # Without a Status it is not of Kubernetes: a proxy or load balancer answered.
         status = _mapping(response) or {"message": response.quoted()}
         message = str(status.get("message") or f"HTTP {response.status}")
-        details = status.get("details")
         kind = ApiError
         if response.status == 401:
             kind = UnauthorizedError
@@ -268,13 +257,7 @@ class KubernetesClient:
                 f"{COULD_NOT}: {self.access} does not accept the credential ({message}). Log in "
                 "again, or check with `kubectl get nodes`."
             )
-        return kind(
-            response.status,
-            str(status.get("reason") or ""),
-            message,
-            details if isinstance(details, dict) else {},
-            call,
-        )
+        return kind(response.status, str(status.get("reason") or ""), message, call)
 
 
 def _mapping(response: Response) -> dict[str, Any] | None:

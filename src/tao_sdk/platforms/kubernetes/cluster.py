@@ -40,10 +40,10 @@ class Cluster:
         cluster, server = self._ask_identity(), self._api.access.server
         found = {}
         for job in jobs:
-            known, told = job.native.get("cluster", ""), job.native["server"]
-            if (cluster != known) if cluster and known else (server != told):
+            known, former = job.native.get("cluster", ""), job.native["server"]
+            if (cluster != known) if cluster and known else (server != former):
                 found[job.job_id] = (
-                    f"the job was given to another cluster ({told}, context "
+                    f"the job was given to another cluster ({former}, context "
                     f"{job.native['context']}); this one is {server}: choose it with "
                     "TAO_K8S_CONTEXT or KUBECONFIG"
                 )
@@ -51,14 +51,14 @@ class Cluster:
 
     def require_version(self, major: int, minor: int, what: str) -> None:
         """Raise `UnsupportedError` if the server is older than that."""
-        said = self._facts.get("version", lambda: self._api.get("/version"))
+        answer = self._facts.get("version", lambda: self._api.get("/version"))
         found = tuple(
-            int(re.sub(r"\D.*", "", str(said.get(part, "0"))) or 0) for part in ("major", "minor")
+            int(re.sub(r"\D.*", "", str(answer.get(part, "0"))) or 0) for part in ("major", "minor")
         )
         if found < (major, minor):
             raise UnsupportedError(
                 f"{what} needs Kubernetes {major}.{minor} or newer, and this cluster has "
-                f"{said.get('gitVersion', '.'.join(map(str, found)))}"
+                f"{answer.get('gitVersion', '.'.join(map(str, found)))}"
             )
 
     def nodes(self) -> Items | None:

@@ -66,14 +66,14 @@ class EvidenceCollector:
         values = self._secret_values(job, namespace, name)
         tail = "" if values is None else self._log_tail(namespace, pods, int(job.native["nodes"]))
         ended = conclude(pods, int(job.native["nodes"]), reason)
-        told = replace(
+        evidence = replace(
             ended,
             log_tail=tail,
             never_started=bool(pods) and not any(map(has_begun, pods)),
             # Kubernetes says so if memory was the reason.
             memory_sufficed="OOMKilled" not in ended.reason,
         )
-        return RawEvidence(told, values or ())
+        return RawEvidence(evidence, values or ())
 
     def _job(self, job: JobRef) -> dict[str, Any] | None:
         """Its Job, or its JobSet or TrainJob translated into one."""

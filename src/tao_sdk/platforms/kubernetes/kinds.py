@@ -91,7 +91,7 @@ def as_job(root: Object, jobs: Iterable[Object]) -> dict[str, Any]:
     suspended = bool(root["spec"].get("suspend"))
     job = None if suspended else _job_of(root, jobs)
     found = (job or {}).get("status") or {}
-    told = {each["type"]: each for each in (root.get("status") or {}).get("conditions") or ()}
+    of_root = {each["type"]: each for each in (root.get("status") or {}).get("conditions") or ()}
     of_job = {each["type"]: each for each in found.get("conditions") or ()}
     conditions = []
     for name, meaning in (
@@ -99,9 +99,9 @@ def as_job(root: Object, jobs: Iterable[Object]) -> dict[str, Any]:
         ("Completed", "Complete"),
         ("Failed", "Failed"),
     ):
-        if told.get(name, {}).get("status") == "True":
+        if of_root.get(name, {}).get("status") == "True":
             # The Job's own reason says more than "a Job failed".
-            conditions.append({**told[name], **of_job.get(meaning, {}), "type": meaning})
+            conditions.append({**of_root[name], **of_job.get(meaning, {}), "type": meaning})
     metadata = root["metadata"]
     if job is not None:
         # Events about pods that cannot be created are about the Job.

@@ -61,8 +61,8 @@ def check_overlay(where: str, value: Any) -> dict[str, Any]:
     for path in _paths("", value):
         for kept in _PROTECTED:
             if path == kept or path.startswith((f"{kept}.", f"{kept}[")) or _hides(path, kept):
-                told = _INSTEAD.get(kept, "the SDK relies on it")
-                raise ValidationError(f"{where}.{path}: cannot be changed here; {told}")
+                instead = _INSTEAD.get(kept, "the SDK relies on it")
+                raise ValidationError(f"{where}.{path}: cannot be changed here; {instead}")
     return dict(value)
 
 

@@ -251,7 +251,7 @@ def artefacts(
     """Cluster, namespace and every object as it is sent, without secrets."""
     where = f"cluster {api.access.server} (context {api.access.context})\nnamespace {namespace}"
     shown = [Artefact("where", where)]
-    shown += [Artefact(name, told) for name, told in objects.shown().items()]
+    shown += [Artefact(name, body) for name, body in objects.shown().items()]
     if command.part_count(text):
         shown.append(Artefact(command.COMMAND_FILE, text))
     return tuple(shown)

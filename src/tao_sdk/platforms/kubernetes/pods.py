@@ -40,8 +40,8 @@ class Issue(NamedTuple):
 
     def __str__(self) -> str:
         words = _WORDS.get(self.reason)
-        told = f"{words} ({self.reason})" if words else self.reason
-        return f"{told}: {self.message}" if self.message else told
+        text = f"{words} ({self.reason})" if words else self.reason
+        return f"{text}: {self.message}" if self.message else text
 
 
 class End(NamedTuple):
@@ -118,24 +118,24 @@ def end_of(pod: Pod) -> End:
     """How it ended, as far as its status tells."""
     status = _status(pod)
     ended = _terminated(pod)
-    said: list[tuple[Any, Any]] = []
+    reasons: list[tuple[Any, Any]] = []
     if ended:
-        said.append((_word(ended), ended.get("message")))
-    said.append((status.get("reason"), status.get("message")))
-    said += [
+        reasons.append((_word(ended), ended.get("message")))
+    reasons.append((status.get("reason"), status.get("message")))
+    reasons += [
         (condition.get("reason"), condition.get("message"))
         for condition in status.get("conditions") or ()
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True"
     ]
     issue = None if ended else issue_of(pod)
     if issue is not None:
-        said.append((issue.reason, issue.message))
+        reasons.append((issue.reason, issue.message))
     code = ended.get("exitCode") if ended else None
     return End(
         exit_code=None if code is None else int(code),
         ended_at=str(ended.get("finishedAt") or "") if ended else "",
-        reason="; ".join(dict.fromkeys(filter(None, (_joined(*words) for words in said)))),
-        event=next((word for word, _ in said if word), ""),
+        reason="; ".join(dict.fromkeys(filter(None, (_joined(*words) for words in reasons)))),
+        event=next((word for word, _ in reasons if word), ""),
     )
 
 

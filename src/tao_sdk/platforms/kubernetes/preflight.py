@@ -1,13 +1,12 @@
-"""Checks before a launch: permissions, namespace, GPUs, claims. They change nothing."""
+"""Checks before a launch: permissions, namespace, claims. They change nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tao_sdk.platforms.kubernetes import capacity, naming
+from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.cluster import Cluster
 
 # Verb, API group, resource, subresource, purpose.
 _NEEDED = (
@@ -59,17 +58,6 @@ def namespace(api: KubernetesClient, name: str) -> Finding:
             raise
         return Finding(what, ok=False, detail=f"create it: kubectl create namespace {name}")
     return Finding(what, ok=True)
-
-
-def gpus(api: KubernetesClient) -> Finding:
-    """Whether nodes offer GPUs, which takes the GPU Operator or a device plugin."""
-    nodes = Cluster(api).nodes()
-    if nodes is None:
-        return Finding(naming.GPU, ok=True, detail="unknown: you may not list nodes")
-    total = capacity.total_gpus(nodes)
-    if not total:
-        return Finding(naming.GPU, ok=False, detail=capacity.NO_OPERATOR)
-    return Finding(naming.GPU, ok=True, detail=f"{total} allocatable")
 
 
 def claims(api: KubernetesClient, where: str, names: Iterable[str]) -> list[Finding]:

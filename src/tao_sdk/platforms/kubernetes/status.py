@@ -244,17 +244,17 @@ def replica_to_come(job: Job, events: Events) -> dict[str, Any]:
 def _failed(job: Job, condition: Mapping[str, Any], pods: Sequence[Pod]) -> Observation:
     first = first_failed(without_forgiven(job, pods))
     end = end_of(first) if first is not None else None
-    told = []
+    texts = []
     if end is not None and first is not None:
         rank = f"rank {rank_of(first)} " if int(job["spec"].get("completions") or 1) > 1 else ""
         code = "" if end.exit_code is None else f"ended with exit code {end.exit_code}"
-        told += [f"{rank}{code}" if code else "", end.reason]
+        texts += [f"{rank}{code}" if code else "", end.reason]
     # "The limit of retries is reached" says less than the end of the pod.
-    if not any(told) or condition.get("reason") not in EMPTY_WORDS:
-        told.append(_condition_text(condition))
+    if not any(texts) or condition.get("reason") not in EMPTY_WORDS:
+        texts.append(_condition_text(condition))
     return Observation(
         JobState.ERROR,
-        "; ".join(text for text in told if text),
+        "; ".join(text for text in texts if text),
         end.exit_code if end is not None else None,
         started_at=_begun(job),
         ended_at=_since(condition),
@@ -290,8 +290,10 @@ def _open(
 ) -> Observation:
     if "FailureTarget" in conditions:
         # It fails when its pods are gone, which a lost node never confirms.
-        told = f"failing ({_condition_text(conditions['FailureTarget'])}): its pods are being ended"
-        return Observation(JobState.RUNNING, told, started_at=_begun(job))
+        message = (
+            f"failing ({_condition_text(conditions['FailureTarget'])}): its pods are being ended"
+        )
+        return Observation(JobState.RUNNING, message, started_at=_begun(job))
     waiting = waiting_for(job, pods, events)
     if waiting:
         return Observation(
@@ -305,10 +307,10 @@ def _open(
 def _why(waiting: Sequence[tuple[int, Issue]], ranks: int) -> str:
     worst = [(rank, issue) for rank, issue in waiting if issue.reason != "ContainerCreating"]
     rank, issue = (worst or waiting)[0]
-    told = "its container is being created" if issue.reason == "ContainerCreating" else str(issue)
+    text = "its container is being created" if issue.reason == "ContainerCreating" else str(issue)
     if ranks == 1:
-        return told
-    return f"{len(waiting)} of {ranks} pods wait; rank {rank}: {told}"
+        return text
+    return f"{len(waiting)} of {ranks} pods wait; rank {rank}: {text}"
 
 
 def _still_runs(job: Job, pods: Sequence[Pod] | None) -> bool:
