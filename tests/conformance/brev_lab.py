@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ class BrevLab(ContainerLab[BrevSDK]):
     sdk_class = BrevSDK
     foreign = ("BREV_API_KEY",)
     multi_node = False
-    round_trips = 2  # the list of instances, and one program on the one that has all the jobs
+    # The list of instances, and one program on the one that has all the jobs; another one there if
+    # some of them ended or lost their supervisor, after a new list if the first is old by then.
+    round_trips = 4
     killed_clients = 8
     instance = "box"
 
@@ -69,8 +72,11 @@ class BrevLab(ContainerLab[BrevSDK]):
             for path in sorted(machines.glob("*/home/.tao-sdk/**/*"))
             if path.suffix != ".new"  # a supervisor replaces files by a rename
         }
-        names = [f"tao-job-{job_id}" for job_id in sorted(self.jobs_in_reality())]
-        described = [engine.docker("inspect", name, check=False) for name in names]
+        there = set(engine.docker("ps", "-a", "--format", "{{.Names}}").split())
+        names = sorted(there & {f"tao-job-{job_id}" for job_id in self.jobs_in_reality()})
+        described = json.loads(engine.docker("inspect", *names)) if names else []
+        for container in described:
+            container["Mounts"].sort(key=lambda mount: mount["Destination"])
         return sorted(self.cloud.names()), files, described
 
     def submission_steps(self) -> dict[str, str]:

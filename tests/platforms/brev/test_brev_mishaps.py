@@ -54,7 +54,7 @@ class TestPolls:
         there = sdk.create_jobs([{**lab.job("sleep 600"), "instance_id": "other"}] * 3)
         ids = [job.id for job in (*here, *there)]
         before = len(lab.cloud.requests())
-        sdk.get_statuses(ids)
+        sdk.look(ids)
         asked = [words[:2] for words in lab.cloud.requests()[before:]]
         assert sorted(asked) == [["exec", "box"], ["exec", "other"], ["ls", "--json"]]
         for job_id in ids:

@@ -40,7 +40,7 @@ class Advancer:
 
     def advance(self, jobs: Sequence[JobRef]) -> list[str]:
         """The jobs that need nothing more. What goes wrong on one instance stops no other."""
-        listed = self._instances.listed()
+        listed = self._instances.listed(fresh=False)
         done = []
         for name, mine in by_instance(jobs).items():
             try:
