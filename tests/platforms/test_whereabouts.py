@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.errors import BackendUnreachableError, UnsupportedError
 from tao_sdk.failures import Evidence
 from tao_sdk.job_store import JobStore, NewJob, StatusUpdate
 from tao_sdk.models import JobState
@@ -27,6 +28,7 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.evidence import RawEvidence
 from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.results import results_of
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.result_record import ResultRecord, record_name
 
@@ -91,6 +93,9 @@ class IslandBackend(Backend):
 
     def replicas(self, job: JobRef) -> list[dict[str, object]]:
         return [{"name": "one"}] if job.job_id in self.has else []
+
+    def result_source(self, job: JobRef) -> None:
+        self.acted.append(f"results {job.job_id}")
 
     def delete_artifacts(self, job: JobRef) -> bool:
         self.acted.append(f"delete {job.job_id}")
@@ -218,6 +223,15 @@ class TestActs:
         assert sdk.delete_job_artifacts(HERE) is True
         assert sdk.delete_job_artifacts(THERE) is False
         assert backend_of(sdk).acted == [f"delete {HERE}"]
+
+    def test_results_are_read_from_their_own_platform_only(self, sdk: IslandSDK) -> None:
+        with sqlite3.connect(sdk.store.path) as connection:
+            connection.execute("UPDATE jobs SET local_results_dir='', results_dir='coconut://x'")
+        with pytest.raises(UnsupportedError):
+            results_of(sdk, HERE)
+        with pytest.raises(BackendUnreachableError, match=WHY):
+            results_of(sdk, THERE)
+        assert backend_of(sdk).acted == [f"results {HERE}"]
 
     def test_only_own_jobs_are_explained(self, sdk: IslandSDK) -> None:
         for job_id in (HERE, THERE):
