@@ -170,13 +170,18 @@ def start_time(pid: int) -> str | None:
 
 def _start_time_from_proc(pid: int) -> str | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # Not through `Path`: a watcher asks about thousands of processes, again and again.
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name in parentheses may itself hold spaces and parentheses.
-    fields = stat.rpartition(")")[2].split()
+    fields = stat.rpartition(b")")[2].split(None, 20)
     state, ticks = fields[0], fields[19]
-    return None if state in ("Z", "X") else ticks
+    return None if state in (b"Z", b"X") else ticks.decode()
 
 
 def _start_time_from_ps(pid: int) -> str | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ _PROBE_SECONDS = 0.3
 # may be taken over by another machine, which cannot tell whether its owner still runs.
 _LEASE = "watch"
 _LEASE_SECONDS = 3600.0
+# With thousands of jobs the watcher polls less often, so that it takes no more of a processor.
+_SHARE = 0.02
+_LONGEST_SECONDS = 60.0
+_COSTS = 3
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,18 @@ class Watcher:
 
     def _watch_until_idle(self) -> None:
         idle_since: float | None = None
+        costs: deque[float] = deque(maxlen=_COSTS)
         while True:
-            if self._look_again():
+            began = time.process_time()
+            open_jobs = self._look_again()
+            costs.append(time.process_time() - began)
+            if open_jobs:
                 idle_since = None
             else:
                 idle_since = idle_since or time.monotonic()
                 if time.monotonic() - idle_since >= self._idle_seconds:
                     return
-            time.sleep(self._poll_seconds)
+            time.sleep(pause_after(self._poll_seconds, costs))
 
     def _look_again(self) -> int:
         try:
@@ -207,6 +216,15 @@ class Watcher:
     def _watched_by(self, owner: str) -> AlreadyWatchedError:
         by = owner or "another process"
         return AlreadyWatchedError(f"{self._store.path} is watched already, by {by}")
+
+
+def pause_after(poll_seconds: float, costs: Sequence[float]) -> float:
+    """How long to sleep after polls that took these processor seconds.
+
+    The cheapest of them counts: the first poll imports what it needs, and many jobs may end in one.
+    """
+    usual = min(costs) if len(costs) == _COSTS else 0.0
+    return max(poll_seconds, min(usual / _SHARE, _LONGEST_SECONDS))
 
 
 def _lock_within(descriptor: int, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from tao_sdk.errors import StoreBusyError, UnsupportedError
 from tao_sdk.job_store import JobStore, NewJob
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.process_identity import this_host
-from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher, is_watched
+from tao_sdk.watcher import AlreadyWatchedError, Change, Watcher, is_watched, pause_after
 
 
 def silent(_: object) -> None:
@@ -167,3 +167,18 @@ def test_whatever_a_platform_raises_is_logged_and_watching_goes_on(
         "the store is busy",
     ]
     assert sdk.get_job_status(job.id).status == "Complete"
+
+
+@pytest.mark.parametrize(
+    ("costs", "pause"),
+    [
+        ((), 2.0),
+        ((9.0, 0.001), 2.0),
+        ((9.0, 0.001, 0.001), 2.0),
+        ((0.2, 0.1, 9.0), 5.0),
+        ((9.0, 9.0, 9.0), 60.0),
+    ],
+)
+def test_costly_polls_are_rare(costs: tuple[float, ...], pause: float) -> None:
+    """At most a fiftieth of a processor; a poll that was costly for once does not count."""
+    assert pause_after(2.0, costs) == pytest.approx(pause)

@@ -62,6 +62,8 @@ class Refresher:
         self._backend = backend
         self._platform = backend.platform
         self.whereabouts = Whereabouts(backend)
+        self._written: dict[str, tuple[Row, Observation]] = {}
+        """Rows of running jobs, and what was written down there: it need not be compared again."""
 
     def refresh(self, rows: Mapping[str, Row], *, attend: bool) -> dict[str, Row]:
         """Ask the platform about the open jobs among `rows`; all rows afterwards."""
@@ -249,9 +251,16 @@ class Refresher:
         for job_id, seen in poll.seen.items():
             if job_id in poll.retries:
                 seen = _awaiting_retry(seen, poll.retries[job_id])
+            elif self._written.pop(job_id, None) == (rows[job_id], seen):
+                self._written[job_id] = (rows[job_id], seen)
+                continue
             updates.append(self._update(rows[job_id], seen))
         if updates:
             rows = rows | self._store.rows_after(updates, rows)
+        for update in updates:
+            seen = poll.seen[update.job_id]
+            if seen.state is JobState.RUNNING and update.job_id not in poll.retries:
+                self._written[update.job_id] = (rows[update.job_id], seen)
         return rows | self._explain(rows, poll)
 
     def _update(self, row: Row, seen: Observation) -> StatusUpdate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import signal
 from pathlib import Path
@@ -164,3 +165,32 @@ def test_after_a_restart_of_the_machine_nothing_else_is_blamed(
     explained = job.explain()
     assert explained["err_class"] == "ERR_INFRA"
     assert "out-of-memory" not in str(explained)
+
+
+def test_of_a_job_that_runs_on_nothing_is_read_again(
+    sdk: LocalSDK, jobs: dict[str, Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apart from the time of its state and whether its supervisor lives."""
+    job = jobs["running"]
+    rows = sdk.store.jobs_by_id([job.id])
+    reference = job_ref(rows[job.id])
+    before = sdk.backend.observe([reference])
+    touched: list[str] = []
+    for module, name in ((os, "open"), (os, "stat"), (os, "lstat"), (os, "scandir"), (io, "open")):
+        real = getattr(module, name)
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda path, *given, real=real, **named: (
+                touched.append(str(path)),
+                real(path, *given, **named),
+            )[1],
+        )
+    again = sdk.backend.observe([reference])
+    monkeypatch.undo()
+    assert again == before
+    supervisor = supervisor_of(sdk, job)
+    state = JobFolder(sdk.work_dir / "jobs" / job.id).state
+    assert touched == [str(state), f"/proc/{supervisor.pid}/stat"]
+    kill(supervisor)
+    assert "its supervisor was killed" in sdk.backend.observe([reference])[job.id].message

@@ -24,8 +24,14 @@ from tao_sdk.platforms.backend import (
 from tao_sdk.platforms.common.log_files import read_chunk
 from tao_sdk.platforms.common.polled_log import PolledLog
 from tao_sdk.platforms.local.client import LocalTransport
-from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
-from tao_sdk.platforms.local.observe import reaching, snapshot, why_elsewhere
+from tao_sdk.platforms.local.job_files import JobFolder
+from tao_sdk.platforms.local.observe import (
+    Observer,
+    local_job,
+    reaching,
+    snapshot,
+    why_elsewhere,
+)
 from tao_sdk.platforms.local.plan import plan_command
 from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.local.submit import make_root, settle
@@ -46,6 +52,7 @@ class LocalBackend(Backend):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.transport = LocalTransport()
+        self._observer = Observer()
 
     # ------------------------------------------------------------------ submitting
 
@@ -69,7 +76,7 @@ class LocalBackend(Backend):
         settled: dict[str, Submission | None] = {}
         for job in jobs:
             with contextlib.suppress(BackendUnreachableError):
-                claimed = settle(_local(job))
+                claimed = settle(local_job(job))
                 settled[job.job_id] = (
                     self._submission(job.identity, job.native, "adopted") if claimed else None
                 )
@@ -86,20 +93,20 @@ class LocalBackend(Backend):
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         self.transport.calls.record("observe")
-        return {job.job_id: interpret(snapshot(_local(job))) for job in jobs}
+        return {job.job_id: self._observer.observe(job) for job in jobs}
 
     def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
         self.transport.calls.record("elsewhere")
-        reasons = {job.job_id: why_elsewhere(_local(job)) for job in jobs}
+        reasons = {job.job_id: why_elsewhere(local_job(job)) for job in jobs}
         return {job_id: why for job_id, why in reasons.items() if why}
 
     def cancel(self, job: JobRef) -> None:
-        self.transport.cancel(_local(job), settings.get_seconds("TAO_GRACE_SECONDS"))
+        self.transport.cancel(local_job(job), settings.get_seconds("TAO_GRACE_SECONDS"))
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:
         return [
             PolledLog(partial(self._read_log, path), rank=rank, longest_pause=self.poll_seconds)
-            for rank, path in enumerate(_local(job).log_files)
+            for rank, path in enumerate(local_job(job).log_files)
         ]
 
     def _read_log(self, path: Path, **wanted: Any) -> LogChunk:
@@ -112,7 +119,7 @@ class LocalBackend(Backend):
         from tao_sdk.platforms.local.evidence import evidence_of  # only failures need it
 
         self.transport.calls.record("evidence")
-        return ask_each(jobs, lambda job: evidence_of(_local(job)))
+        return ask_each(jobs, lambda job: evidence_of(local_job(job)))
 
     def result_records(self, job: JobRef) -> list[ResultRecord]:
         self.transport.calls.record("records")
@@ -121,7 +128,7 @@ class LocalBackend(Backend):
 
     def replicas(self, job: JobRef) -> list[dict[str, Any]]:
         self.transport.calls.record("replicas")
-        seen = snapshot(_local(job))
+        seen = snapshot(local_job(job))
         observation = interpret(seen)
         pending = observation.state is JobState.PENDING
         issue = {"reason": "Waiting", "message": observation.message} if pending else None
@@ -146,7 +153,7 @@ class LocalBackend(Backend):
         results = Path(job.results_dir)
         if results.name != job.job_id:
             raise ValidationError(f"{results} is not the results folder of job {job.job_id}")
-        self.transport.remove(_local(job))
+        self.transport.remove(local_job(job))
         return True
 
     def check_path(self, path: str) -> bool:
@@ -173,15 +180,3 @@ def local_path(path: str) -> Path:
     if scheme == "file":
         return Path("/" + rest.lstrip("/"))
     raise UnsupportedError(f"{path}: neither a path of this machine, file:// nor a store we know")
-
-
-def _local(job: JobRef) -> LocalJob:
-    native = job.native
-    return LocalJob(
-        job.job_id,
-        JobFolder(Path(native["folder"])),
-        Path(job.results_dir),
-        int(native["nodes"]),
-        str(native["host"]),
-        str(native.get("root", "")),
-    )

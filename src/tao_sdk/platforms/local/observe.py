@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tao_sdk.errors import BackendUnreachableError
+from tao_sdk.platforms.backend import JobRef, Observation
 from tao_sdk.platforms.gpus.leases import is_held
-from tao_sdk.platforms.local.job_files import DamagedFileError, LocalJob
+from tao_sdk.platforms.local.job_files import DamagedFileError, JobFolder, LocalJob
 from tao_sdk.platforms.local.process_groups import Session
-from tao_sdk.platforms.local.status import Snapshot, elsewhere
-from tao_sdk.process_identity import Fate, ProcessIdentity, is_this_machine
+from tao_sdk.platforms.local.status import Snapshot, elsewhere, interpret
+from tao_sdk.process_identity import Fate, ProcessIdentity, is_this_machine, this_host
 from tao_sdk.result_record import read_records
 
 
@@ -50,6 +53,72 @@ def snapshot(job: LocalJob) -> Snapshot:
             return _read(job)
     except BackendUnreachableError as error:
         return Snapshot(None, None, unreachable=str(error))
+
+
+class _Running(NamedTuple):
+    """A job whose supervisor lived when its state was read."""
+
+    state_path: str
+    signature: tuple[int, int, int]
+    supervisor: ProcessIdentity
+    observation: Observation
+
+    @property
+    def is_unchanged(self) -> bool:
+        return _signature(self.state_path) == self.signature and self.supervisor.alive
+
+
+class Observer:
+    """Observes jobs poll after poll. Of a job that runs on, nothing is read again."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, str], _Running] = {}
+
+    def observe(self, job: JobRef) -> Observation:
+        """The state of the job now."""
+        key = (job.job_id, str(job.native["folder"]))
+        known = self._running.pop(key, None)
+        if known is None or not known.is_unchanged:
+            known, observation = _look(job)
+            if known is None:
+                return observation
+        self._running[key] = known
+        return known.observation
+
+
+def _look(job: JobRef) -> tuple[_Running | None, Observation]:
+    here = local_job(job)
+    path = str(here.folder.state)
+    signature = _signature(path)  # first: a change after this is noticed by the next poll
+    seen = snapshot(here)
+    observation = interpret(seen)
+    supervisor = ProcessIdentity.parse(str((seen.claim or {}).get("supervisor", "")))
+    is_ours = supervisor is not None and supervisor.host == this_host()
+    if signature and supervisor and is_ours and seen.supervisor is Fate.ALIVE:
+        return _Running(path, signature, supervisor, observation), observation
+    return None, observation
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    """Differs after every change of a file that is replaced as a whole."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - thousands of paths, poll after poll
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def local_job(job: JobRef) -> LocalJob:
+    """A job of the store as its files show it."""
+    native = job.native
+    return LocalJob(
+        job.job_id,
+        JobFolder(Path(native["folder"])),
+        Path(job.results_dir),
+        int(native["nodes"]),
+        str(native["host"]),
+        str(native.get("root", "")),
+    )
 
 
 def sessions_of(job: LocalJob) -> list[Session]:
