@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tao_sdk import file_locks
-from tao_sdk.errors import StoreBusyError, TaoError
+from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
 from tao_sdk.platforms.observation import describe
@@ -80,7 +80,7 @@ class Watcher:
             with self._only_watcher():
                 self._watch_until_idle()
             # A job that came while we still held the lock got no watcher of its own.
-            if not self.look():
+            if not self._look_again():
                 return
 
     def _watch_until_idle(self) -> None:
@@ -101,8 +101,10 @@ class Watcher:
     def _look_again(self) -> int:
         try:
             return self.look()
-        except StoreBusyError as error:
-            self._complain_once(str(error))
+        except BrokenPipeError:
+            raise  # nothing reads what this process reports
+        except Exception as error:  # noqa: BLE001 - the next poll may succeed
+            self._complain_about("the job store", error)
             return 1
 
     def look(self) -> int:
@@ -141,10 +143,10 @@ class Watcher:
                 self._report(change)
         return open_jobs
 
-    def _complain_about(self, platform: str, error: Exception) -> None:
-        _log.debug("%s cannot be asked", platform, exc_info=error)
+    def _complain_about(self, source: str, error: Exception) -> None:
+        _log.debug("%s cannot be asked", source, exc_info=error)
         what = "" if isinstance(error, TaoError) else f"{type(error).__name__}: "
-        self._complain_once(f"{platform}: {what}{error}")
+        self._complain_once(f"{source}: {what}{error}")
 
     def _sdk(self, platform: str) -> PlatformSDK:
         if platform not in self._sdks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
@@ -17,6 +18,7 @@ from tao_sdk.cli import main
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.job_store import JobStore, NewJob
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.watcher import Watcher
 
 JOBS = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(60)]
 
@@ -125,6 +127,50 @@ def test_a_damaged_row_hides_no_other(
     assert "mistake in the SDK" not in said.err
     if words[0] == "ls":
         assert JOBS[-1][:8] in said.out
+
+
+TIMES = ["updated_at", "observed_at", "created_at", "started_at", "poll_error_since"]
+
+
+@pytest.mark.parametrize("value", ["", "{", "2026-01-01", "\x00"], ids=repr)
+@pytest.mark.parametrize("phase", ["submitting", "submitted"])
+@pytest.mark.parametrize("column", [*TIMES, "native", "owner", "token", "request", "message"])
+def test_a_damaged_row_stops_no_watcher(
+    tmp_path: Path, column: str, phase: str, value: str
+) -> None:
+    place = tmp_path / "s.tao.db"
+    with LocalSDK(state_file=place, work_dir=tmp_path / "root") as sdk:
+        other = sdk.create_job(command="true", gpu_count=0)
+        native = sdk.store.jobs_by_id([other.id])[other.id]["native"]
+        new = NewJob(JOBS[0], "", "train", "local", "local", "token", "", native=json.loads(native))
+        sdk.store.begin_submissions([new])
+        if phase == "submitted":
+            sdk.store.confirm_submission(JOBS[0], backend_job_id="x", native=json.loads(native))
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        connection.execute("UPDATE jobs SET owner = '' WHERE job_id = ?", (JOBS[0],))
+        connection.execute(
+            f"UPDATE jobs SET {column} = ? WHERE job_id = ?",  # noqa: S608 - our names
+            (value, JOBS[0]),
+        )
+    watcher = Watcher(place, lambda _: None, lambda _: None)
+
+    def is_seen() -> bool:
+        watcher.look()
+        with JobStore(place) as store:
+            return bool(store.jobs_by_id([other.id])[other.id]["status"] == "Complete")
+
+    eventually(is_seen)
+
+
+def test_a_damaged_lease_is_free(tmp_path: Path) -> None:
+    with JobStore(tmp_path / "s.tao.db") as store:
+        with store.lease("x", 60) as mine:
+            assert mine
+            with closing(sqlite3.connect(store.path)) as connection, connection:
+                connection.execute("UPDATE leases SET until = 'soon', owner = 'someone'")
+        with store.lease("x", 60) as mine:
+            assert mine
 
 
 def recover(place: Path) -> None:

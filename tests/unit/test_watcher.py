@@ -164,7 +164,7 @@ def test_whatever_a_platform_raises_is_logged_and_watching_goes_on(
     watcher.run()
     assert complaints == [
         "local: OverflowError: cannot convert float infinity to integer",
-        "the store is busy",
+        "the job store: the store is busy",
     ]
     assert sdk.get_job_status(job.id).status == "Complete"
 

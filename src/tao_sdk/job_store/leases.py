@@ -112,4 +112,7 @@ def _is_abandoned(lease: Row) -> bool:
         return True  # no thread of ours holds it, so an earlier release failed
     if owner is not None and owner.fate is Fate.GONE:
         return True
-    return datetime.now(timezone.utc) > datetime.fromisoformat(lease["until"])
+    try:
+        return datetime.now(timezone.utc) > datetime.fromisoformat(lease["until"])
+    except (ValueError, TypeError):  # a damaged row
+        return True

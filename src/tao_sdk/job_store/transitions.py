@@ -79,7 +79,8 @@ def _poll_error_since(row: Row, poll_error: str | None, now: str) -> str | None:
 
 
 def _long_ago(earlier: str, now: str) -> bool:
-    if not earlier:
+    try:
+        passed = datetime.fromisoformat(now) - datetime.fromisoformat(earlier)
+    except (ValueError, TypeError):  # never, or a damaged row
         return True
-    passed = datetime.fromisoformat(now) - datetime.fromisoformat(earlier)
     return abs(passed.total_seconds()) >= _OBSERVED_EVERY_SECONDS

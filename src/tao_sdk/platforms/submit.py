@@ -25,7 +25,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from tao_sdk import settings
 from tao_sdk.errors import (
     BackendUnreachableError,
     CapacityError,
+    DamagedRowError,
     JobExistsError,
     SubmissionRejectedError,
     SubmissionUncertainError,
@@ -226,18 +227,22 @@ class Submitter:
     def reconcile(self) -> list[str]:
         """Settle what killed processes left half submitted. Returns the ids settled."""
         me = str(ProcessIdentity.current())
-        mine: list[Row] = []
+        mine: list[JobRef] = []
         settled: Mapping[str, Submission | None] = {}
         try:
             if self._unreleased:
                 self._release(())
             for row in self._store.unsettled_submissions(self._backend.platform):
+                try:
+                    job = job_ref(row)
+                except DamagedRowError:
+                    continue  # what is wrong with it is said where it is observed
                 if owner_is_gone(row):
-                    mine.append(row)  # first: an interrupt must not lose one that was taken over
+                    mine.append(job)  # first: an interrupt must not lose one that was taken over
                     if not self._store.claim_submission(row["job_id"], row["owner"], me):
                         mine.pop()
             if mine:
-                settled = self._settle([job_ref(row) for row in mine])
+                settled = self._settle(mine)
             for job_id, submission in settled.items():
                 if submission is None:
                     failure = _explain_no_start(NEVER_SUBMITTED)
@@ -246,7 +251,7 @@ class Submitter:
                     self._record(job_id, submission)
         finally:
             if mine:
-                _despite_interrupts(lambda: self._release([row["job_id"] for row in mine]))
+                _despite_interrupts(lambda: self._release([job.job_id for job in mine]))
         return list(settled)
 
     def _settle(self, jobs: Sequence[JobRef]) -> dict[str, Submission | None]:
@@ -386,5 +391,8 @@ def _despite_interrupts(work: Callable[[], object]) -> None:
 def owner_is_gone(row: Mapping[str, Any]) -> bool:
     """Whether the process that was submitting this job has ended, as far as can be seen."""
     lease = settings.get_seconds("TAO_SDK_SUBMIT_LEASE_SECONDS")
-    silence = datetime.now(timezone.utc) - datetime.fromisoformat(row["updated_at"])
+    try:
+        silence = datetime.now(timezone.utc) - datetime.fromisoformat(row["updated_at"])
+    except (ValueError, TypeError):  # a damaged row
+        silence = timedelta.max
     return is_abandoned(row["owner"], silence.total_seconds(), lease)
