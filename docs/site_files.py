@@ -23,6 +23,7 @@ ROOT_PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
 }
 
 # A fenced block is matched whole, so that nothing in it is taken for a link.
