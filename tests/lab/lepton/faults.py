@@ -12,7 +12,7 @@ class Faults:
     """Rates are from 0 to 1; times are seconds."""
 
     cut: bool = False
-    """Nobody gets an answer."""
+    """No request gets an answer."""
     latency: float = 0.0
     """Every answer takes up to so long."""
     busy: float = 0.0

@@ -21,7 +21,7 @@ from lab.lepton.routes import Asked, RefusedError, Routes, parse_body
 from lab.lepton.state import PlayedJob, State, Worker
 
 WORKSPACE = "played-ws"
-TOKEN = "played-token-5d0f1c"  # noqa: S105 - of nobody
+TOKEN = "played-token-5d0f1c"  # noqa: S105 - of no real workspace
 OTHER_TOKEN = "played-token-b81e22"  # noqa: S105 - another one of the same workspace
 FORBIDDEN = "forbidden-token-77aa"
 _WITH_SECRETS = ("/usersecrets", "/imagepullsecrets")
@@ -76,7 +76,7 @@ class LeptonServer:
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
-        """While this is open nobody gets an answer; jobs go on."""
+        """While this is open, no request gets an answer; jobs go on."""
         self.faults.cut = True
         try:
             yield

@@ -80,7 +80,7 @@ class PlayedJob:
         self.changes.append((time.time(), state))
 
     def seen(self, lag: float) -> str:
-        """The state that somebody sees who is so far behind."""
+        """The state in a list that is `lag` seconds behind."""
         then = time.time() - lag
         return next((state for at, state in reversed(self.changes) if at <= then), "Starting")
 
@@ -100,7 +100,7 @@ class PlayedJob:
             **self.body["metadata"],
             "id": self.id,
             "created_at": int(self.created * 1000),
-            "created_by": "somebody@example.com",
+            "created_by": "user@example.com",
         }
         return {"metadata": metadata, "spec": self.spec, "status": status}
 

@@ -1,4 +1,4 @@
-"""Submissions whose end nobody heard of: what is promised of them holds, whatever comes later."""
+"""Interrupted submissions: what was promised of them holds, whatever happens later."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestLateCreate:
             assert job.refresh().status == "Running"
             assert job.cancel()
 
-    def test_whoever_goes_on_after_a_killed_settler_does_not_adopt_what_cannot_start(
+    def test_after_a_killed_settler_no_job_is_adopted_that_cannot_start(
         self, lab: LeptonLab, server: LeptonServer
     ) -> None:
         child = lab.start_python(

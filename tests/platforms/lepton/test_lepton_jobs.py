@@ -297,7 +297,7 @@ class TestLimits:
         server.faults.busy, server.faults.retry_after = 1.0, "3600"
         with pytest.raises(BackendUnreachableError, match="too many requests"):
             api.get("/shapes")
-        assert len(server.requests) == 1, "nobody waits for an hour"
+        assert len(server.requests) == 1, "no process waits for an hour"
         with pytest.raises(BackendUnreachableError, match="allows the next request in"):
             api.get("/shapes")
         assert len(server.requests) == 1, "nor asks again before it is over"

@@ -132,7 +132,7 @@ class TestLogs:
     def test_several_workers_are_followed(
         self, sdk: LeptonSDK, lab: LeptonLab, server: LeptonServer, skips: int
     ) -> None:
-        """Also where the streams are not the logs that were read: then nobody believes them."""
+        """Also if a stream is not the log that was read: it is not used then."""
         server.faults.live_skips = skips
         script = (
             'echo a; echo b; d="$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '

@@ -88,12 +88,12 @@ def test_a_status_says_what_lepton_says(
         assert word in status.message or word == "Running"
 
 
-def test_somebody_else_stopped_it(sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer) -> None:
+def test_another_user_stopped_it(sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer) -> None:
     job = sdk.create_job(**lab.job("true"), env_vars={"KEPT_FOR_LATER": "for-a-new-start"})
     played.job_of(job.id).turn("Stopped")
     assert sdk.get_job_status(job.id).status == "Paused"
     sdk.close()
-    assert played.state.secrets, "whoever starts it again needs them"
+    assert played.state.secrets, "they are needed to start it again"
     played.job_of(job.id).turn("Running")
     assert sdk.get_job_status(job.id).status == "Running"
 

@@ -411,7 +411,7 @@ class TestConnections:
         client = connect(serve(handler).url)
         assert [client.request("GET", "/").body for _ in range(2)] == [b"fine"] * 2
 
-    def test_nobody_listens(self, connect: Connect) -> None:
+    def test_no_process_listens(self, connect: Connect) -> None:
         client = connect(f"http://127.0.0.1:{free_port()}")
         with pytest.raises(BackendUnreachableError, match="Connection refused") as caught:
             client.request("POST", "/x")
