@@ -100,7 +100,6 @@ class TestMounts:
             "mount_path": "/mnt/Lustre-1",
         }
         assert volumes.results_root([place], place) == ("/mnt/Lustre-1/results", place)
-        assert place.address("results/x") == "lepton-volume://Lustre-1/team/a/results/x"
 
     def test_filestore_then_the_first_and_never_a_local_disk(self) -> None:
         assert volumes.preferred(self.VOLUMES[:3]) == self.VOLUMES[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from tao_sdk.platforms.backend import (
     Plan,
     Submission,
 )
-from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.job_files import CANCELED, JobFiles
 from tao_sdk.platforms.evidence import RawEvidence, ask_each
 from tao_sdk.platforms.lepton import job_spec, naming, volume_probe
@@ -38,7 +36,6 @@ from tao_sdk.platforms.lepton.submit import Submitter
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
 from tao_sdk.platforms.rest import RefusedError
-from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings
 from tao_sdk.result_record import ResultRecord
 
 
@@ -50,18 +47,18 @@ class LeptonBackend(Backend):
     submit_parallelism = 4
     transport: LeptonClient
 
-    def __init__(self, access: WorkspaceAccess, kept: Path) -> None:
+    def __init__(self, access: WorkspaceAccess, folder: Path) -> None:
         self.transport = LeptonClient(access)
         self.workspace = Workspace(self.transport)
-        self._kept = JobFiles(kept)
-        self._submitter = Submitter(self.transport, self._kept)
+        self._files = JobFiles(folder)
+        self._submitter = Submitter(self.transport, self._files)
         # A client of its own: `transport.calls` counts what an answer costs.
-        self._cleanup = Cleanup(LeptonClient(access), self._kept, kept / "last-sweep")
+        self._cleanup = Cleanup(LeptonClient(access), self._files, folder / "last-sweep")
         self._logs = JobLogs(self.transport)
         self._observer = Observer(
-            self.transport, self.workspace, self._kept, self._cleanup, self._logs
+            self.transport, self.workspace, self._files, self._cleanup, self._logs
         )
-        self._collector = EvidenceCollector(self.transport, self._logs, self._kept)
+        self._collector = EvidenceCollector(self.transport, self._logs, self._files)
         self._probe = volume_probe.VolumeProbe(self.transport, self.workspace, self._logs)
 
     # ------------------------------------------------------------------ submitting
@@ -70,54 +67,7 @@ class LeptonBackend(Backend):
         planning.refuse_impossible(request)
         with self.transport.reaching():
             self.workspace.require()
-            found = planning.find_place(request.options, request.gpu_count, self.workspace)
-            pull, makes_one = planning.pull_secrets(
-                request.options.image_pull_secret, request.image, self.workspace
-            )
-        credentials = job_credentials(request.env)
-        settled = job_spec.ResolvedJob(
-            job_id=identity.job_id,
-            token=identity.token,
-            made_at=int(time.time()),
-            choice=found.choice,
-            mounts=found.mounts,
-            results_root=found.results_root,
-            credentials=credentials,
-            runner=runner_settings(request),
-            pull_secrets=pull,
-        )
-        objects = job_spec.build(request, settled)._replace(makes_pull_secret=makes_one)
-        if found.results is not None:
-            below = found.results_root.removeprefix(found.results.target).strip("/")
-            results_dir = found.results.address(f"{below}/{identity.job_id}".lstrip("/"))
-        else:
-            env = {
-                **job_spec.secret_environment(request, settled),
-                **job_spec.plain_environment(request, settled),
-            }
-            results_dir = results_in_bucket(request, env, identity.job_id)
-        access = self.transport.access
-        return Plan(
-            identity=identity,
-            platform=self.platform,
-            request=request,
-            artefacts=planning.artefacts(objects, access),
-            intent={
-                "workspace": access.workspace,
-                "url": access.url,
-                "id": "",
-                "nodes": request.num_nodes,
-                "made_at": settled.made_at,
-                "secrets": [one["name"] for one in objects.secrets],
-                "group": found.choice.group,
-                "image": request.image,
-                "pull_secrets": list(pull),
-                "results": _window(found),
-            },
-            results_dir=results_dir,
-            warnings=planning.notes(found.notes, results_dir),
-            payload=objects,
-        )
+            return planning.make_plan(request, identity, self.workspace, self.transport.access)
 
     def submit(self, plan: Plan) -> Submission:
         objects: job_spec.Objects = plan.payload
@@ -126,7 +76,7 @@ class LeptonBackend(Backend):
             with self.transport.reaching():
                 made = self._submitter.make(objects)
         except SubmissionRejectedError:
-            self._kept.unmark(plan.job_id, naming.FINGERPRINTS)
+            self._files.unmark(plan.job_id, naming.FINGERPRINTS)
             raise
         return _submission(plan.intent, made, "submitted")
 
@@ -161,12 +111,12 @@ class LeptonBackend(Backend):
             self._cleanup.sweep_if_due()
 
     def cancel(self, job: JobRef) -> None:
-        self._kept.mark(job.job_id, CANCELED)
+        self._files.mark(job.job_id, CANCELED)
         try:
             with self.transport.reaching():
                 self._cancel(job)
         except BackendUnreachableError:
-            self._kept.unmark(job.job_id, CANCELED)  # it may go on
+            self._files.unmark(job.job_id, CANCELED)  # it may go on
             raise
 
     def _cancel(self, job: JobRef) -> None:
@@ -174,7 +124,7 @@ class LeptonBackend(Backend):
         if found is None or is_stopped(found):
             return
         if has_ended(found):
-            self._kept.unmark(job.job_id, CANCELED)  # it ended by itself
+            self._files.unmark(job.job_id, CANCELED)  # it ended by itself
             return
         try:
             path = naming.below(naming.JOBS, job.native["id"])
@@ -263,7 +213,7 @@ class LeptonBackend(Backend):
             self._submitter.remove_secrets(job.native["secrets"])
             if job.native["id"]:
                 self._submitter.remove_job(job.native["id"])
-        self._kept.remove(job.job_id)
+        self._files.remove(job.job_id)
         return True
 
     def check_path(self, path: str) -> bool:
@@ -290,15 +240,6 @@ class LeptonBackend(Backend):
         )
         with self.transport.reaching():
             return self._probe.ask(window, f"{folder}/{job.job_id}", program)
-
-
-def _window(found: planning.Found) -> list[str]:
-    """The mount that has the results, and their folder on its volume."""
-    place = found.results
-    if place is None:
-        return []
-    below = found.results_root.removeprefix(place.target)
-    return [place.source, place.path, f"{place.path.rstrip('/')}{below}"]
 
 
 def _submission(intent: Mapping[str, Any], job: Mapping[str, Any], message: str) -> Submission:

@@ -34,11 +34,11 @@ class EvidenceCollector:
 
     def __init__(
         self,
-        api: LeptonClient,
+        client: LeptonClient,
         logs: JobLogs,
         files: JobFiles,
     ) -> None:
-        self._api = api
+        self._client = client
         self._logs = logs
         self._files = files
         self._deadline = 0.0
@@ -61,7 +61,7 @@ class EvidenceCollector:
         return self._fingerprints(job.job_id).find(made, text)
 
     def _fingerprints(self, job_id: str) -> Fingerprints:
-        return Fingerprints(self._api.access.token, job_id)
+        return Fingerprints(self._client.access.token, job_id)
 
     def begin(self) -> None:
         """Start the time that all jobs of one call may wait for their records."""
@@ -70,7 +70,7 @@ class EvidenceCollector:
     def evidence(self, job: JobRef) -> RawEvidence:
         """What explains the end of a job; nothing if the server has forgotten it."""
         records = self._logs.records_of_failed(job, 0.0)
-        if first_failure(records) is None and has_just_ended(self._api.job(job.native["id"])):
+        if first_failure(records) is None and has_just_ended(self._client.job(job.native["id"])):
             records = self._logs.records_of_failed(job, self._deadline)
         replicas = self._logs.replicas(job)
         analysis = self._get(job, "failure-analysis")
@@ -126,7 +126,7 @@ class EvidenceCollector:
     def _get(self, job: JobRef, what: str) -> Any:
         """An answer about the job; None if there is none, or we may not read it."""
         try:
-            return self._api.get(naming.below(naming.JOBS, job.native["id"], what))
+            return self._client.get(naming.below(naming.JOBS, job.native["id"], what))
         except RefusedError as error:
             if not (error.missing or error.forbidden):
                 raise

@@ -73,12 +73,12 @@ class Objects(NamedTuple):
         return shown
 
 
-def build(request: JobRequest, settled: ResolvedJob) -> Objects:
+def build(request: JobRequest, resolved: ResolvedJob) -> Objects:
     """The job and its secrets."""
-    values = secret_environment(request, settled)
+    values = secret_environment(request, resolved)
     if not any(values.values()):
-        values[naming.GATE] = settled.token
-    names = {name: str(_secret_name(settled, name)) for name, value in values.items() if value}
+        values[naming.GATE] = resolved.token
+    names = {name: str(_secret_name(resolved, name)) for name, value in values.items() if value}
     secrets = tuple(
         {"name": names[name], "value": value, "visibility": "private"}
         for name, value in values.items()
@@ -86,43 +86,43 @@ def build(request: JobRequest, settled: ResolvedJob) -> Objects:
     )
     plain = {
         **{name: "" for name, value in values.items() if not value},
-        **plain_environment(request, settled),
+        **plain_environment(request, resolved),
     }
     envs: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in plain.items()]
     envs += [
         {"name": name, "value_from": {"secret_name_ref": secret}} for name, secret in names.items()
     ]
-    return Objects(_job(request, settled, envs), secrets)
+    return Objects(_job(request, resolved, envs), secrets)
 
 
-def secret_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
+def secret_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     """The variables of the container whose values are secret."""
     own = {name: value.reveal() for name, value in request.env.items()}
-    return {**settled.credentials, **own}
+    return {**resolved.credentials, **own}
 
 
-def plain_environment(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
+def plain_environment(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     """The other variables of the container. `env_vars` win, except over those of the SDK."""
-    env = dict(settled.runner)
-    if settled.choice.gpus == 0:
+    env = dict(resolved.runner)
+    if resolved.choice.gpus == 0:
         env.update(_NO_GPUS)
     if request.num_nodes > 1:
         env["MASTER_PORT"] = DEFAULT_PORT
     env = {name: value for name, value in env.items() if name not in request.env}
     if request.num_nodes > 1:
-        nodes, gpus = str(request.num_nodes), str(settled.choice.gpus)
+        nodes, gpus = str(request.num_nodes), str(resolved.choice.gpus)
         env |= {"WORLD_SIZE": nodes, "NNODES": nodes}
         env |= {"NUM_GPU_PER_NODE": gpus, "NPROC_PER_NODE": gpus}
-    env["TAO_JOB_ID"] = settled.job_id
-    if settled.results_root:
-        env["TAO_RESULTS_ROOT"] = settled.results_root
+    env["TAO_JOB_ID"] = resolved.job_id
+    if resolved.results_root:
+        env["TAO_RESULTS_ROOT"] = resolved.results_root
     return env
 
 
-def _job(request: JobRequest, settled: ResolvedJob, envs: list[dict[str, Any]]) -> dict[str, Any]:
+def _job(request: JobRequest, resolved: ResolvedJob, envs: list[dict[str, Any]]) -> dict[str, Any]:
     options: LeptonOptions = request.options
     spec: dict[str, Any] = {
-        "resource_shape": settled.choice.shape,
+        "resource_shape": resolved.choice.shape,
         "container": {
             "image": request.image,
             "command": container_command(request.shell_command, request.num_nodes),
@@ -135,12 +135,12 @@ def _job(request: JobRequest, settled: ResolvedJob, envs: list[dict[str, Any]]) 
     }
     if request.num_nodes > 1:
         spec["intra_job_communication"] = True
-    if settled.choice.group:
-        spec["affinity"] = {"allowed_dedicated_node_groups": [settled.choice.group]}
-    if settled.mounts:
-        spec["mounts"] = [place.payload() for place in settled.mounts]
-    if settled.pull_secrets:
-        spec["image_pull_secrets"] = list(settled.pull_secrets)
+    if resolved.choice.group:
+        spec["affinity"] = {"allowed_dedicated_node_groups": [resolved.choice.group]}
+    if resolved.mounts:
+        spec["mounts"] = [place.payload() for place in resolved.mounts]
+    if resolved.pull_secrets:
+        spec["image_pull_secrets"] = list(resolved.pull_secrets)
     if options.shm_size:
         spec["shared_memory_size"] = options.shm_size
     queue = {
@@ -152,25 +152,25 @@ def _job(request: JobRequest, settled: ResolvedJob, envs: list[dict[str, Any]]) 
     if queue:
         spec["queue_config"] = queue
     metadata = {
-        "name": naming.job_name(settled.job_id),
+        "name": naming.job_name(resolved.job_id),
         "visibility": options.visibility,
-        "labels": _labels(request, settled),
+        "labels": _labels(request, resolved),
     }
     return {"metadata": metadata, "spec": spec}
 
 
-def _labels(request: JobRequest, settled: ResolvedJob) -> dict[str, str]:
+def _labels(request: JobRequest, resolved: ResolvedJob) -> dict[str, str]:
     return {
         naming.LABEL: "true",
-        naming.LABEL_JOB: settled.job_id,
-        naming.LABEL_TOKEN: settled.token,
+        naming.LABEL_JOB: resolved.job_id,
+        naming.LABEL_TOKEN: resolved.token,
         naming.LABEL_NETWORK: naming.label_value(request.network_arch),
         naming.LABEL_ACTION: naming.label_value(request.action),
     }
 
 
-def _secret_name(settled: ResolvedJob, variable: str) -> naming.SecretName:
-    return naming.SecretName(settled.job_id.replace("-", ""), settled.made_at, variable)
+def _secret_name(resolved: ResolvedJob, variable: str) -> naming.SecretName:
+    return naming.SecretName(resolved.job_id.replace("-", ""), resolved.made_at, variable)
 
 
 def container_command(command: str, nodes: int) -> list[str]:

@@ -35,16 +35,16 @@ class Observer:
 
     def __init__(
         self,
-        api: LeptonClient,
+        client: LeptonClient,
         workspace: Workspace,
-        kept: JobFiles,
+        files: JobFiles,
         cleanup: Cleanup,
         logs: JobLogs,
     ) -> None:
-        self._api = api
+        self._client = client
         self._logs = logs
         self._workspace = workspace
-        self._kept = kept
+        self._files = files
         self._cleanup = cleanup
         self._ended: dict[str, Job | None] = {}
         """Jobs that were seen to have ended, until `ended` is asked about them."""
@@ -105,17 +105,17 @@ class Observer:
         return {**found, **self._listed(wanted, "archive_only")}
 
     def _by_id(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
-        seen = {job.job_id: self._api.job(job.native["id"]) for job in jobs}
+        seen = {job.job_id: self._client.job(job.native["id"]) for job in jobs}
         return {job_id: job for job_id, job in seen.items() if job is not None}
 
     def _listed(self, wanted: Mapping[str, str], mode: str) -> dict[str, Job]:
         found: dict[str, Job] = {}
-        for page in self._api.pages(naming.JOBS, "jobs", job_query_mode=mode, query=naming.OURS):
+        for page in self._client.pages(naming.JOBS, "jobs", job_query_mode=mode, query=naming.OURS):
             for job in page:
                 job_id = wanted.get(naming.id_of(job))
                 if job_id is not None:
                     found[job_id] = job
-                elif self._kept.is_marked(naming.job_id_in(job), naming.UNWANTED):
+                elif self._files.is_marked(naming.job_id_in(job), naming.UNWANTED):
                     self._cleanup.sweep_soon()
             if len(found) == len(wanted):
                 break
@@ -130,7 +130,7 @@ class Observer:
         return ""
 
     def _judge(self, job: JobRef, found: Job | None, doubt: str) -> Observation:
-        canceled = self._kept.is_marked(job.job_id, CANCELED)
+        canceled = self._files.is_marked(job.job_id, CANCELED)
         if found is None:
             if doubt:
                 return Observation(None, unreachable=doubt)
@@ -140,7 +140,7 @@ class Observer:
                 seen = CANCELED_AND_GONE._replace(due=True)
         else:
             seen = interpret(found, canceled=canceled)
-            seen = seen._replace(due=is_over(found, job.job_id, self._kept))
+            seen = seen._replace(due=is_over(found, job.job_id, self._files))
         if seen.due:
             self._ended[job.job_id] = found
         return seen

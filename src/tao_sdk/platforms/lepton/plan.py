@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tao_sdk import settings
 from tao_sdk.errors import ValidationError
-from tao_sdk.platforms.backend import Artefact
+from tao_sdk.platforms.backend import Artefact, JobIdentity, Plan
 from tao_sdk.platforms.common.container_command import SHELL_NOTE
+from tao_sdk.platforms.common.credentials import job_credentials
 from tao_sdk.platforms.common.option_checks import check_image, check_variables
 from tao_sdk.platforms.lepton import job_spec, naming, shapes
 from tao_sdk.platforms.lepton.auth import WorkspaceAccess
@@ -16,6 +18,7 @@ from tao_sdk.platforms.lepton.job_spec import Objects
 from tao_sdk.platforms.lepton.options import LeptonOptions
 from tao_sdk.platforms.lepton.volumes import (
     LOCAL,
+    SCHEME,
     Place,
     detected,
     doubt_about,
@@ -25,6 +28,7 @@ from tao_sdk.platforms.lepton.volumes import (
 )
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
+from tao_sdk.platforms.staged_data import results_in_bucket, runner_settings
 
 _NGC_REGISTRY = "nvcr.io"
 _RESERVED = frozenset(
@@ -61,6 +65,66 @@ class Found(NamedTuple):
     results_root: str
     results: Place | None
     notes: tuple[str, ...]
+
+
+def make_plan(
+    request: JobRequest, identity: JobIdentity, workspace: Workspace, access: WorkspaceAccess
+) -> Plan:
+    """Find the place of a job, and build the requests that submit it."""
+    options: LeptonOptions = request.options
+    found = find_place(options, request.gpu_count, workspace)
+    pull, creates_pull_secret = pull_secrets(options.image_pull_secret, request.image, workspace)
+    resolved = job_spec.ResolvedJob(
+        job_id=identity.job_id,
+        token=identity.token,
+        made_at=int(time.time()),
+        choice=found.choice,
+        mounts=found.mounts,
+        results_root=found.results_root,
+        credentials=job_credentials(request.env),
+        runner=runner_settings(request),
+        pull_secrets=pull,
+    )
+    objects = job_spec.build(request, resolved)._replace(makes_pull_secret=creates_pull_secret)
+    results = _results_mount(found)
+    if found.results is not None:
+        results_dir = f"{SCHEME}://{found.results.volume}{results[2]}/{identity.job_id}"
+    else:
+        env = {
+            **job_spec.secret_environment(request, resolved),
+            **job_spec.plain_environment(request, resolved),
+        }
+        results_dir = results_in_bucket(request, env, identity.job_id)
+    return Plan(
+        identity=identity,
+        platform="lepton",
+        request=request,
+        artefacts=artefacts(objects, access),
+        intent={
+            "workspace": access.workspace,
+            "url": access.url,
+            "id": "",
+            "nodes": request.num_nodes,
+            "made_at": resolved.made_at,
+            "secrets": [secret["name"] for secret in objects.secrets],
+            "group": found.choice.group,
+            "image": request.image,
+            "pull_secrets": list(pull),
+            "results": results,
+        },
+        results_dir=results_dir,
+        warnings=notes(found.notes, results_dir),
+        payload=objects,
+    )
+
+
+def _results_mount(found: Found) -> list[str]:
+    """The mount that has the results (volume and folder), and their folder on the volume."""
+    place = found.results
+    if place is None:
+        return []
+    below = found.results_root.removeprefix(place.target)
+    return [place.source, place.path, f"{place.path.rstrip('/')}{below}"]
 
 
 def find_place(options: LeptonOptions, gpus: int, workspace: Workspace) -> Found:

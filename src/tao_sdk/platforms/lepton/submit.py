@@ -48,9 +48,9 @@ _REGISTRY = "https://nvcr.io"
 class Submitter:
     """Submits jobs to one workspace."""
 
-    def __init__(self, api: LeptonClient, kept: JobFiles) -> None:
-        self._api = api
-        self._kept = kept
+    def __init__(self, client: LeptonClient, files: JobFiles) -> None:
+        self._client = client
+        self._files = files
 
     def make(self, objects: Objects) -> dict[str, Any]:
         """Submit; the job as the server describes it."""
@@ -98,7 +98,7 @@ class Submitter:
         """Create what can exist once only; repeated if the answer was lost."""
         for again in (False, True, True):
             try:
-                self._api.create(path, body, hide)
+                self._client.create(path, body, hide)
                 return
             except BackendUnreachableError as error:
                 lost = error
@@ -112,7 +112,7 @@ class Submitter:
 
     def create_job(self, job: Mapping[str, Any]) -> dict[str, Any]:
         with _refusals("the job"):
-            made = self._api.create(naming.JOBS, job)
+            made = self._client.create(naming.JOBS, job)
         if not isinstance(made, dict) or not naming.id_of(made):
             raise BackendUnreachableError("Lepton accepted the job without an id in its answer")
         return made
@@ -128,18 +128,18 @@ class Submitter:
         doubtful = [
             job
             for job in jobs
-            if job.job_id not in found or self._kept.is_marked(job.job_id, naming.FENCED)
+            if job.job_id not in found or self._files.is_marked(job.job_id, naming.FENCED)
         ]
         for job in doubtful:
-            self._kept.mark(job.job_id, naming.FENCED)
+            self._files.mark(job.job_id, naming.FENCED)
             self.remove_secrets(job.native["secrets"])
         found |= self._look_for(doubtful, window, has_begun)
         settled: dict[str, dict[str, Any] | None] = {**found}
         for job in doubtful:
             there = found.get(job.job_id)
             if there is None or not has_begun(there):
-                self._kept.mark(job.job_id, naming.UNWANTED)
-                self._kept.unmark(job.job_id, naming.FINGERPRINTS)
+                self._files.mark(job.job_id, naming.UNWANTED)
+                self._files.unmark(job.job_id, naming.FINGERPRINTS)
                 settled[job.job_id] = None
                 if there is not None:
                     self.remove_job(naming.id_of(there))
@@ -147,10 +147,10 @@ class Submitter:
 
     def remove_secrets(self, names: Sequence[str]) -> None:
         for name in names:
-            self._api.delete(naming.below(naming.SECRETS, name))
+            self._client.delete(naming.below(naming.SECRETS, name))
 
     def remove_job(self, server_id: str) -> bool:
-        return self._api.delete(naming.below(naming.JOBS, server_id))
+        return self._client.delete(naming.below(naming.JOBS, server_id))
 
     def _look_for(
         self,
@@ -183,7 +183,7 @@ class Submitter:
             asked = [{**query, "query": naming.OURS}]
         found: dict[str, dict[str, Any]] = {}
         for one in asked:
-            for page in self._api.pages(naming.JOBS, "jobs", **one):
+            for page in self._client.pages(naming.JOBS, "jobs", **one):
                 for job in page:
                     job_id, labels = naming.job_id_in(job), naming.labels_of(job)
                     if tokens.get(job_id) == labels.get(naming.LABEL_TOKEN, ""):

@@ -50,11 +50,11 @@ class VolumeProbe:
 
     def __init__(
         self,
-        api: LeptonClient,
+        client: LeptonClient,
         workspace: Workspace,
         logs: JobLogs,
     ) -> None:
-        self._api = api
+        self._client = client
         self._workspace = workspace
         self._logs = logs
 
@@ -81,7 +81,7 @@ class VolumeProbe:
             raise ValidationError(f"{folder}: only {window.path} of the volume may be mounted")
         body = self._body(window, f"{_WINDOW}{inside}", program)
         try:
-            made = self._api.create(naming.JOBS, body)
+            made = self._client.create(naming.JOBS, body)
         except RefusedError as error:
             raise BackendUnreachableError(f"cannot inspect {folder}: {error}") from error
         server_id = naming.id_of(made)
@@ -97,7 +97,7 @@ class VolumeProbe:
         deadline = time.monotonic() + _MAX_SECONDS
         ended = False
         while time.monotonic() < deadline:
-            found = self._api.job(server_id) or {}  # not known at once
+            found = self._client.job(server_id) or {}  # not known at once
             if has_ended(found) and not ended:
                 ended = True
                 deadline = min(deadline, time.monotonic() + _LOG_SECONDS)
@@ -142,7 +142,7 @@ class VolumeProbe:
 
     def _remove(self, server_id: str) -> None:
         try:
-            self._api.delete(naming.below(naming.JOBS, server_id))
+            self._client.delete(naming.below(naming.JOBS, server_id))
         except TaoError as error:
             # The server removes it a minute after its end.
             _log.info("%s stays for a while: %s", server_id, error)

@@ -65,10 +65,6 @@ class Place(NamedTuple):
     def volume(self) -> str:
         return self.source.partition(":")[2] or self.source
 
-    def address(self, folder: str) -> str:
-        """The address of a folder in it, for use outside of jobs."""
-        return f"{SCHEME}://{self.volume}{self.path.rstrip('/')}/{folder}"
-
     def payload(self) -> dict[str, Any]:
         body: dict[str, Any] = {
             "path": self.path,

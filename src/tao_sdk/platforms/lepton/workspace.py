@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 class Workspace:
     """Asks about one workspace."""
 
-    def __init__(self, api: LeptonClient) -> None:
-        self._api = api
-        self._kept: TtlCache[Any] = TtlCache(_CACHE_SECONDS)
+    def __init__(self, client: LeptonClient) -> None:
+        self._client = client
+        self._cache: TtlCache[Any] = TtlCache(_CACHE_SECONDS)
 
     def require(self, *, now: bool = False) -> None:
         """Raise `CredentialError` unless the workspace exists and accepts the token.
@@ -32,11 +32,11 @@ class Workspace:
         `now` asks even if an answer is cached.
         """
         if now:
-            self._kept.forget("info")
+            self._cache.forget("info")
         try:
-            self._keep("info", lambda: self._api.get(""))
+            self._cached("info", lambda: self._client.get(""))
         except RefusedError as error:
-            access = self._api.access
+            access = self._client.access
             if error.missing:
                 raise CredentialError(
                     f"there is no workspace {access.workspace} at {access.origin}: check "
@@ -52,7 +52,7 @@ class Workspace:
 
     def elsewhere(self, jobs: Sequence[JobRef]) -> dict[str, str]:
         """Why those of the jobs that were given to other workspaces are not known to this one."""
-        access = self._api.access
+        access = self._client.access
         return {
             job.job_id: (
                 f"the job was given to workspace {job.native['workspace']} ({job.native['url']}), "
@@ -67,9 +67,9 @@ class Workspace:
 
     def shapes(self, group: str = "") -> list[Shape]:
         query = {"node_groups": group} if group else {}
-        found = self._keep(
+        found = self._cached(
             f"shapes {group}",
-            lambda: self._api.get_list(naming.SHAPES, "shapes", purpose="job", **query),
+            lambda: self._client.get_list(naming.SHAPES, "shapes", purpose="job", **query),
         )
         return [Shape.parse(one) for one in found]
 
@@ -86,9 +86,9 @@ class Workspace:
         path = naming.below("/storage-permission", volume)
         query = {"nodegroup_id": group} if group else {}
         try:
-            return self._keep(
+            return self._cached(
                 f"permissions {volume} {group}",
-                lambda: self._api.get_list(path, "permissions", **query),
+                lambda: self._client.get_list(path, "permissions", **query),
             )
         except RefusedError as error:
             if error.missing or error.forbidden:
@@ -96,11 +96,11 @@ class Workspace:
             raise
 
     def pull_secrets(self) -> list[str]:
-        return [naming.id_of(one) for one in self._api.get_list(naming.PULL_SECRETS)]
+        return [naming.id_of(one) for one in self._client.get_list(naming.PULL_SECRETS)]
 
     def _groups(self) -> list[dict[str, Any]]:
-        return self._keep("groups", lambda: self._api.get_list(naming.GROUPS))
+        return self._cached("groups", lambda: self._client.get_list(naming.GROUPS))
 
-    def _keep(self, what: str, look: Callable[[], _T]) -> _T:
-        found: _T = self._kept.get(what, look)
+    def _cached(self, what: str, look: Callable[[], _T]) -> _T:
+        found: _T = self._cache.get(what, look)
         return found
