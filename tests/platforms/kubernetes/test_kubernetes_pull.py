@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes_sdk import LONG, opened
+from kubernetes_sdk import LONG, isolate, opened
 
 from lab.docker.images import BUSYBOX
 from lab.kubernetes import Namespace
@@ -208,6 +208,28 @@ def test_an_image_without_the_programs_is_named(
     assert State.FAILED not in pull(sdk, job, tmp_path / "mine")
     assert (tmp_path / "mine" / "one").read_text() == "1\n"
     nothing_left(real)
+
+
+def test_a_user_who_may_not_run_programs_in_pods_learns_which_right_is_missing(
+    real: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real.add_volume("results")
+    roles, name = "/apis/rbac.authorization.k8s.io/v1/clusterroles", f"{real.name}-no-exec"
+    resources = [
+        *("jobs", "pods", "pods/log", "events", "secrets", "configmaps"),
+        *("services", "persistentvolumeclaims"),
+    ]
+    rules = [{"apiGroups": ["", "batch"], "resources": resources, "verbs": ["*"]}]
+    real.api.create(roles, {"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+    try:
+        isolate(monkeypatch, real.service_account("robot", role=name))
+        with KubernetesSDK(state_file=tmp_path / "state.json") as sdk:
+            job = ended(sdk)
+            with pytest.raises(PlatformError, match=r"you may not run programs.*pods/exec"):
+                pull(sdk, job, tmp_path / "mine")
+        nothing_left(real)
+    finally:
+        real.api.delete(f"{roles}/{name}")
 
 
 def test_an_idle_reader_is_replaced(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import socket
 import struct
@@ -10,10 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from test_rest_client import Authority, Exchange, ProxyServer, authority, refusal
+from test_rest_client import Server as TlsServer
 
 from lab.scripted import read_head
 from tao_sdk.errors import BackendUnreachableError
-from tao_sdk.platforms.rest import RefusedError, Response, RestClient
+from tao_sdk.platforms.rest import Proxy, RefusedError, RestClient
+
+__all__ = ["authority"]
 
 PROTOCOL = "v4.channel.k8s.io"
 Script = Callable[[socket.socket], None]
@@ -38,15 +43,19 @@ class Server:
             lines = read_head(connection).decode().split("\r\n")
             pairs = (line.partition(": ") for line in lines[1:] if line)
             self.request = {name.lower(): value for name, _, value in pairs}
-            key = self.request["sec-websocket-key"].encode()
-            magic = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-            proof = base64.b64encode(hashlib.sha1(key + magic).digest()).decode()  # noqa: S324
+            proof = proof_of(self.request["sec-websocket-key"])
             connection.sendall(self._head.format(proof=proof).encode())
             self._script(connection)
 
     def close(self) -> None:
         self._listener.close()
         self._thread.join(10)
+
+
+def proof_of(key: str) -> str:
+    magic = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+    digest = hashlib.sha1((key + magic).encode(), usedforsecurity=False).digest()
+    return base64.b64encode(digest).decode()
 
 
 ACCEPTED = (
@@ -64,16 +73,12 @@ def serve() -> Iterator[Callable[[str, Script], RestClient]]:
         return RestClient(
             servers[-1].url,
             "the server",
-            lambda response, call: RefusedError(response.status, _text(response), call),
+            refusal,
         )
 
     yield start
     for server in servers:
         server.close()
-
-
-def _text(response: Response) -> str:
-    return response.body.decode()
 
 
 def sent(opcode: int, data: bytes, *, final: bool = True) -> bytes:
@@ -152,6 +157,30 @@ def test_silence_ends_it(serve: Callable[[str, Script], RestClient]) -> None:
         with pytest.raises(BackendUnreachableError, match="did not answer in time"):
             socket_.receive()
         over.set()
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5"])
+def test_it_goes_through_tls_and_proxies(authority: Authority, scheme: str) -> None:
+    def echo(exchange: Exchange) -> None:
+        head = ACCEPTED.format(proof=proof_of(exchange.headers["sec-websocket-key"]))
+        exchange.say(head.encode())
+        opcode, data = received(exchange.connection)
+        exchange.say(sent(opcode, data) + sent(CLOSE, b""))
+
+    tls = authority.server_context()
+    with (
+        contextlib.closing(TlsServer(echo, tls)) as server,
+        contextlib.closing(ProxyServer(("127.0.0.1", server.port))) as proxy,
+    ):
+        way = Proxy.parse(f"{scheme}://127.0.0.1:{proxy.port}")
+        client = RestClient("https://cluster.test:6443", "the server", refusal, proxy=way)
+        trusted = authority.client_context()
+        with client.websocket("/exec", PROTOCOL, tls=trusted, silence=20) as socket_:
+            socket_.send(b"hello")
+            assert socket_.receive() == b"hello"
+            assert socket_.receive() == b""
+        [asked] = proxy.asked
+    assert "cluster.test:6443" in asked
 
 
 REFUSED = (
