@@ -15,7 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab import by_hand
-from lab.kubernetes import CONTROL_PLANE, WITH_NODES, KubernetesLab, programs, shared_cluster
+from lab.kubernetes import (
+    CONTROL_PLANE,
+    WITH_NODES,
+    KubernetesLab,
+    extensions,
+    programs,
+    shared_cluster,
+)
 
 
 def main() -> None:
@@ -24,6 +31,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.action == "build":
         print(programs.build())
+        print(extensions.build())
     else:
         by_hand.run("kubernetes", asked, _cluster)
 

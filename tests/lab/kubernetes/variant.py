@@ -20,6 +20,9 @@ class KubeVariant(NamedTuple):
     eviction_seconds: int = 300
     """Pods stay this long on a node that is not ready or cannot be reached."""
 
+    extended: bool = False
+    """With the kinds of JobSet, Trainer and Volcano; see `extensions`."""
+
     @property
     def key(self) -> str:
         """A short name, the same for equal variants."""
@@ -30,5 +33,7 @@ CONTROL_PLANE = KubeVariant()
 """Everything decides for real, nothing runs."""
 WITH_NODES = KubeVariant(nodes=2)
 """Pods really run."""
+EXTENDED = KubeVariant(nodes=2, extended=True)
+"""The same with other kinds of jobs."""
 QUICK_TO_GIVE_UP = KubeVariant(nodes=2, node_grace_seconds=8, lease_seconds=8, eviction_seconds=2)
 """The same; the loss of a node shows in half a minute, not in six."""

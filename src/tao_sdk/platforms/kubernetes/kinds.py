@@ -149,8 +149,8 @@ def job_set(job: Object, restarts: Restarts) -> dict[str, Any]:
 def train_job(job: Object, restarts: Restarts, nodes: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A TrainJob that runs a Job, and the runtime that it refers to, which describes the pods."""
     spec = _job_set_spec(job, restarts)
-    trainer = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    spec["replicatedJobs"][0]["template"]["metadata"]["labels"] |= trainer
+    # Not labelled as Trainer's own step: Trainer would refuse a container with another name than
+    # "node", and would overwrite its environment.
     described = {"mlPolicy": {"numNodes": nodes}, "template": {"spec": spec}}
     runtime = _of_kind(TRAINING_RUNTIME, job, described)
     runtime["metadata"]["labels"][naming.LABEL_SUBMITTING] = "true"
