@@ -74,7 +74,7 @@ def test_a_list_of_words_is_quoted() -> None:
     ("keyword", "hint"), [("gpu_id", "gpu_ids"), ("envvars", "env_vars"), ("comand", "command")]
 )
 def test_did_you_mean(keyword: str, hint: str) -> None:
-    """Lesson F10: a keyword nobody knows is a TypeError that helps."""
+    """Lesson F10: an unknown keyword is a TypeError that helps."""
     with pytest.raises(UnknownOptionError, match=f"did you mean '{hint}'") as caught:
         build(**{keyword: 1})
     assert isinstance(caught.value, TypeError)

@@ -103,7 +103,7 @@ def test_a_platform_that_is_not_installed_does_not_stop_the_others(
     assert changes[-1].status.status == "Complete"
 
 
-def test_a_submission_abandoned_later_is_settled_by_whoever_asks(
+def test_a_submission_abandoned_later_is_settled_by_the_next_poll(
     sdk: LocalSDK, tmp_path: Path
 ) -> None:
     """Not only at the start: a process that lives for days meets crashes of others, too."""
@@ -113,7 +113,7 @@ def test_a_submission_abandoned_later_is_settled_by_whoever_asks(
 
 
 def test_half_submitted_jobs_are_settled(sdk: LocalSDK, tmp_path: Path) -> None:
-    """What a killed client left is taken care of by whoever watches."""
+    """The watcher takes care of what a killed client left."""
     abandon(sdk, tmp_path, "left-1")
     Watcher(tmp_path / "s.json", silent, silent, poll_seconds=0.01).run()
     row = sdk.store.get_job("left-1")

@@ -79,7 +79,7 @@ class TestPrune:
         first = lab.sdk().create_job(**gpu_job(lab, "echo $NVIDIA_VISIBLE_DEVICES; sleep 600"))
         prune_leases(lab)
         assert leases_on_the_daemon(lab) == []
-        # From now on somebody on another machine, who sees the daemon and not our locks.
+        # From now on a client on another machine, which sees the daemon and not our locks.
         monkeypatch.setenv("TAO_GPU_LEASE_DIR", str(tmp_path / "elsewhere"))
         sdk = lab.sdk()
         second = sdk.create_job(**gpu_job(lab, "echo $NVIDIA_VISIBLE_DEVICES; sleep 600"))
@@ -232,7 +232,7 @@ class TestLocksOfTheMachine:
         eventually(lambda: machine_leases().free([key]) == [key])
         ticket = machine_leases().join_queue("a-local-job", [key])
         assert job.refresh().status == "Running"
-        assert machine_leases().free([key]) == [], "whoever waits for a GPU in use waits on"
+        assert machine_leases().free([key]) == [], "a job that waits for a GPU in use waits on"
         ticket.close()
         assert len(holders_of(key)) == 1
         job.refresh()
@@ -240,7 +240,7 @@ class TestLocksOfTheMachine:
         job.cancel()
         eventually(lambda: machine_leases().free([key]) == [key])
 
-    def test_taken_again_by_whoever_wants_gpus(self, lab: DockerLab) -> None:
+    def test_taken_again_by_any_client_that_wants_gpus(self, lab: DockerLab) -> None:
         sdk = lab.sdk()
         key = keys_of(lab)[0]
         sdk.create_job(**gpu_job(lab, "sleep 600"))

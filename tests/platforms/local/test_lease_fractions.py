@@ -146,6 +146,80 @@ def test_we_see_leases_of_the_version_before(tmp_path: Path, fraction: float) ->
     assert leases.try_take(KEYS, 2, None, fraction)
 
 
+def shared(folder: Path) -> Path:
+    """A folder as the first job of a machine makes it."""
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+class TestTwoFolders:
+    """A lease is in each folder; earlier versions know only the second one."""
+
+    @pytest.fixture
+    def folders(self, tmp_path: Path) -> str:
+        return f"{shared(tmp_path / 'lock')}:{shared(tmp_path / 'tmp')}"
+
+    @pytest.mark.parametrize("fraction", [1.0, 0.5])
+    def test_an_earlier_version_sees_our_leases_and_our_place(
+        self, folders: str, tmp_path: Path, fraction: float
+    ) -> None:
+        leases, earlier = GpuLeases(folders), GpuLeases(tmp_path / "tmp")
+        lease = take(leases, KEYS, 2, fraction)
+        assert earlier.try_take(["a"], 1, None) is None
+        with held_by_the_version_before(tmp_path / "tmp") as got_one:
+            assert not got_one
+        ticket = leases.join_queue("ours", KEYS)
+        lease.release()
+        assert earlier.try_take(["a"], 1, None) is None, "we are before it"
+        ticket.close()
+        take(earlier, KEYS, 2).release()
+
+    @pytest.mark.parametrize("fraction", [1.0, 0.5])
+    def test_we_see_those_of_an_earlier_version(
+        self, folders: str, tmp_path: Path, fraction: float
+    ) -> None:
+        leases, earlier = GpuLeases(folders), GpuLeases(tmp_path / "tmp")
+        lease = take(earlier, ["a"], 1, fraction)
+        assert look_for_free(folders, KEYS) == ["b"]
+        assert leases.try_take(["a"], 1, None) is None
+        assert (leases.try_take(["a"], 1, None, 0.5) is None) is (fraction == 1)
+        lease.release()
+        with held_by_the_version_before(tmp_path / "tmp") as got_one:
+            assert got_one
+            assert leases.try_take(KEYS, 2, None, fraction) is None
+
+    @pytest.mark.parametrize("flaw", ["no parent", "a file", "not for all", "not sticky"])
+    def test_a_folder_that_cannot_be_used_is_left_out(
+        self, folders: str, tmp_path: Path, flaw: str
+    ) -> None:
+        place = tmp_path / "lock"
+        place.rmdir()
+        if flaw == "no parent":
+            folders = f"{tmp_path / 'none' / 'lock'}:{tmp_path / 'tmp'}"
+        elif flaw == "a file":
+            place.touch()
+        else:
+            place.mkdir()
+            place.chmod(0o1770 if flaw == "not for all" else 0o777)
+        lease = take(GpuLeases(folders), ["a"], 1)
+        assert {folder for folder, _ in lease.files} == {tmp_path / "tmp"}
+        assert not (tmp_path / "none").exists()
+
+    def test_an_outer_lease_of_an_earlier_version_is_joined(
+        self, folders: str, tmp_path: Path
+    ) -> None:
+        outer = OuterLease("outer", ("a",))
+        lease = take(GpuLeases(tmp_path / "tmp"), ["a"], 1, name="outer")
+        assert not has_ended(folders, outer)
+        inner = GpuLeases(folders).join(outer, ["a"])
+        assert inner is not None
+        lease.release()
+        assert look_for_free(folders, KEYS) == ["b"]
+        inner.release()
+        assert has_ended(folders, outer)
+
+
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("deleted", ["gpu-a.lock", "taken/mine"])
 def test_a_deleted_file_means_a_busy_gpu(tmp_path: Path, deleted: str, fraction: float) -> None:
@@ -175,7 +249,7 @@ def test_an_odd_file_means_a_busy_gpu(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_what_nobody_can_read_counts_as_a_whole_gpu(tmp_path: Path) -> None:
+def test_an_unreadable_fraction_counts_as_a_whole_gpu(tmp_path: Path) -> None:
     leases = GpuLeases(tmp_path)
     taken = take(leases, ["a"], 1, 0.1, name="mine")
     (tmp_path / "taken" / "mine").write_text("a newer version says more\na")

@@ -1,4 +1,4 @@
-"""GPU leases: by everyone on the machine, gone with their holder, served in order."""
+"""GPU leases: shared by all users, gone with their holder, served in order."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_strictly_in_order(tmp_path: Path) -> None:
     busy = leases.try_take(KEYS, 1, large)
     assert busy is not None
     assert leases.try_take(KEYS, 3, large) is None
-    assert leases.try_take(KEYS, 1, small) is None, "a large job is not starved by small ones"
-    assert leases.try_take(KEYS, 1, None) is None, "nor by those who do not queue"
+    assert leases.try_take(KEYS, 1, small) is None, "small jobs do not starve a large one"
+    assert leases.try_take(KEYS, 1, None) is None, "nor by jobs that do not queue"
     busy.release()
     assert gpus(leases.try_take(KEYS, 3, large)) == KEYS
     large.close()
@@ -150,7 +150,7 @@ def test_only_those_who_want_the_same_gpus_are_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to act as two other users")
-def test_another_users_dead_ticket_blocks_nobody(tmp_path: Path) -> None:
+def test_a_dead_ticket_of_another_user_blocks_no_job(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
@@ -192,8 +192,8 @@ def test_a_held_file_tells_that_its_holder_lives(tmp_path: Path) -> None:
     assert not is_held(path)
 
 
-def test_strange_things_in_the_queue_stop_nobody(tmp_path: Path) -> None:
-    """The folder belongs to everybody: whatever lies there is not a ticket unless it is held."""
+def test_strange_things_in_the_queue_stop_no_job(tmp_path: Path) -> None:
+    """All users can write to the folder: a file there is a ticket only while it is held."""
     leases = GpuLeases(tmp_path / "l")
     leases.make()
     queue = tmp_path / "l" / "queue"

@@ -194,7 +194,7 @@ class TestSupervisor:
         assert not statuses[damaged.id].terminal
         assert "cannot reach" in statuses[damaged.id].message
 
-    def test_what_a_job_leaves_under_our_names_stops_nobody(self, sdk: LocalSDK) -> None:
+    def test_what_a_job_leaves_under_our_names_stops_no_other(self, sdk: LocalSDK) -> None:
         script = (
             'cd "$TAO_RESULTS_ROOT/$TAO_JOB_ID"; '
             "mkfifo tao_result.1.json; mkdir tao_result.2.json; "
@@ -609,7 +609,7 @@ class TestRequests:
     def test_an_unmounted_disk_is_not_a_job_that_never_was(
         self, sdk: LocalSDK, tmp_path: Path
     ) -> None:
-        """The client dies after submitting, and the disk is away when somebody settles it."""
+        """The client dies after submitting, and the disk is away when the job is settled."""
         sdk.store.confirm_submission = lambda *a, **k: None  # type: ignore[method-assign]  # played by the test
         job = sdk.create_job(command="true", gpu_count=0)
         eventually(lambda: (folder_of(sdk, job).read_state() or {}).get("phase") == "done")

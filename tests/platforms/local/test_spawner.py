@@ -135,8 +135,8 @@ print(*said(), os.getpriority(os.PRIO_PROCESS, 0))
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] != 123
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change its groups")
-    def test_a_client_that_became_somebody_else(self, sdk: LocalSDK) -> None:
-        """Whoever gives up privileges gives them up for the jobs that follow, too."""
+    def test_a_client_that_became_another_user(self, sdk: LocalSDK) -> None:
+        """A client that gives up privileges gives them up for the jobs that follow, too."""
         program = f"""
 import os
 from tao_sdk import LocalSDK
@@ -198,7 +198,7 @@ class TestItsEnd:
         assert sdk.get_job_status(job.id).status in ("Pending", "Running"), "jobs go on"
         assert run(sdk).wait(timeout=LONG).status == "Complete"
 
-    def test_an_object_that_nobody_keeps(self, sdk: LocalSDK, tmp_path: Path) -> None:
+    def test_an_object_without_references(self, sdk: LocalSDK, tmp_path: Path) -> None:
         other = LocalSDK(state_file=tmp_path / "state.json", work_dir=tmp_path / "root")
         run(other).wait(timeout=LONG)
         process = pid_of(other)
@@ -493,7 +493,7 @@ class TestTheChannel:
         assert job.wait(timeout=LONG).status == "Complete"
         assert sdk.get_job_logs(job.id).strip() == "100000"
 
-    def test_an_answer_is_a_line_whoever_else_holds_the_channel(
+    def test_an_answer_is_a_line_whatever_process_holds_the_channel(
         self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A copy of the supervisor's end, as a child forked meanwhile has it, delays nothing."""
