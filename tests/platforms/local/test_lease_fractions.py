@@ -189,6 +189,7 @@ class TestTwoFolders:
             assert got_one
             assert leases.try_take(KEYS, 2, None, fraction) is None
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a folder of another user")
     @pytest.mark.parametrize("flaw", ["no parent", "a file", "not for all", "not sticky"])
     def test_a_folder_that_cannot_be_used_is_left_out(
         self, folders: str, tmp_path: Path, flaw: str
@@ -202,9 +203,17 @@ class TestTwoFolders:
         else:
             place.mkdir()
             place.chmod(0o1770 if flaw == "not for all" else 0o777)
+            os.chown(place, 1001, 1001)
         lease = take(GpuLeases(folders), ["a"], 1)
         assert {folder for folder, _ in lease.files} == {tmp_path / "tmp"}
         assert not (tmp_path / "none").exists()
+
+    def test_the_maker_sets_a_mode_that_a_killed_process_did_not(
+        self, folders: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "lock").chmod(0o755)
+        lease = take(GpuLeases(folders), ["a"], 1)
+        assert len({folder for folder, _ in lease.files}) == 2
 
     def test_an_outer_lease_of_an_earlier_version_is_joined(
         self, folders: str, tmp_path: Path

@@ -63,20 +63,21 @@ class LeaseFolder:
 
     def _open_folder(self, name: str, parent: int | None, make: bool, for_all: bool) -> int:
         shown = self.path if parent is None else self.path / name
-        made = False
+        is_made = False
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
-                made = True
+                is_made = True
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, dir_fd=parent)
         except NotADirectoryError as error:  # also for a link
             raise NotADirectoryError(f"{shown} is not a folder") from error
         self._stack.callback(os.close, descriptor)
-        if made:
-            os.fchmod(descriptor, _SHARED_FOLDER)  # whatever the umask is
         is_wrong = functools.partial(_has_wrong_mode, descriptor, for_all)
+        # Whatever the umask is; and another process of ours may have been killed before this step.
+        if is_made or (make and is_wrong() and os.fstat(descriptor).st_uid == os.geteuid()):
+            os.fchmod(descriptor, _SHARED_FOLDER)
         give_up = time.monotonic() + _MAKING_SECONDS
         while is_wrong() and time.monotonic() < give_up and _is_new(descriptor):
             time.sleep(0.01)  # its maker is about to set the mode
@@ -295,15 +296,15 @@ def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 def holder_of(descriptor: int) -> str:
     """Which process holds the lock of this file, as far as the kernel tells."""
     found = os.fstat(descriptor)
-    # Not the device: it is another number there for some file systems.
-    place = f":{found.st_ino}"
+    # The device has another number there on some file systems: then no process is named.
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         with open("/proc/locks", encoding="utf-8") as locks:
             rows = [line.split() for line in locks]
     except OSError:  # another system
         rows = []
     for row in rows:
-        if "FLOCK" in row and "->" not in row and row[5].endswith(place) and row[4] != "0":
+        if "FLOCK" in row and "->" not in row and row[5] == place and row[4] != "0":
             return _process(int(row[4]))
     return "a process that cannot be seen from here"
 
@@ -315,7 +316,7 @@ def _process(pid: int) -> str:
         owner = Path(f"/proc/{pid}").stat().st_uid
         name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return f"process {pid}, which has ended, and a child of it"
+        return f"a child of process {pid}, which has ended"
     try:
         user = pwd.getpwuid(owner).pw_name
     except KeyError:
