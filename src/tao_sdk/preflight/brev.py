@@ -1,4 +1,4 @@
-"""Before a launch on Brev: its program is here, logged in, and the launch can have its instance.
+"""Before a launch on Brev: the program is installed and logged in, and an instance can be had.
 
 The program is asked and nothing else: logging in would write its credentials file, and its only
 way to take a token is a command line that every user of the machine can read. An API key goes to
@@ -30,7 +30,7 @@ from tao_sdk.preflight.request import PreflightRequest
 
 
 def brev_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list[Task]:
-    """All that is looked at."""
+    """All checks."""
     return [
         Task("credentials", partial(credential_checks, described)),
         Task("brev.access", partial(_access, request)),
@@ -62,12 +62,12 @@ def _answers(request: PreflightRequest, cli: BrevClient) -> Iterator[Check]:
     except BackendUnreachableError as error:
         yield failed("brev.access", str(error), f"Log in: {LOGIN_HINT}")
         return
-    told = ", ".join(f"{one.name} ({one.status})" for one in instances) or "none yet"
-    yield passed("brev.access", f"logged in; instances: {told}")
+    names = ", ".join(f"{one.name} ({one.status})" for one in instances) or "none yet"
+    yield passed("brev.access", f"logged in; instances: {names}")
     token = settings.lookup("BREV_API_TOKEN")
     if token and not token.startswith(API_KEY_PREFIX):
-        told = "BREV_API_TOKEN is no API key: the program's own login is used"
-        yield warning("brev.token", told, f"Unset it, or: {LOGIN_HINT}")
+        message = "BREV_API_TOKEN is no API key: the program's own login is used"
+        yield warning("brev.token", message, f"Unset it, or: {LOGIN_HINT}")
     try:
         cli.check()
     except PlatformError as error:
@@ -90,11 +90,11 @@ def _instance(asked: Any, instances: Sequence[Instance]) -> Check:
         return failed("brev.instance", str(error), remedy)
     for one in instances:
         if name in (one.name, one.id):
-            told = f"instance {one.name} is {one.status.lower()}: no job can go to it"
+            message = f"instance {one.name} is {one.status.lower()}: no job can go to it"
             if one.stopped:
-                return failed("brev.instance", told, f"Start it: brev start {one.name}")
+                return failed("brev.instance", message, f"Start it: brev start {one.name}")
             if one.going or one.failed:
-                return failed("brev.instance", told, remedy)
+                return failed("brev.instance", message, remedy)
             return passed("brev.instance", f"{one.name} ({one.status})")
     names = ", ".join(sorted(one.name for one in instances)) or "none"
     return failed("brev.instance", f"no instance {name!r}; there are: {names}", remedy)

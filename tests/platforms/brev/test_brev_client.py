@@ -97,9 +97,9 @@ def test_an_order_is_not(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "count").read_text() == "x\n"
 
 
-def test_what_nobody_understands(program: Path, tmp_path: Path) -> None:
+def test_an_answer_of_unknown_form(program: Path, tmp_path: Path) -> None:
     write(program, "echo 'NAME STATUS'")
-    with pytest.raises(BackendUnreachableError, match="nobody understands"):
+    with pytest.raises(BackendUnreachableError, match="of unknown form"):
         BrevClient(tmp_path / "kept").instances()
 
 

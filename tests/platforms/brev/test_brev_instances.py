@@ -106,7 +106,7 @@ def test_it_is_waited_for_and_said(lab: BrevLab) -> None:
 
 def test_it_is_said_again(lab: BrevLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Minutes may pass in one state: whoever waits sees that they do."""
-    monkeypatch.setattr("tao_sdk.platforms.brev.instances.SAY_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("tao_sdk.platforms.brev.instances.REPORT_AGAIN_SECONDS", 0.1)
     spent: list[float] = []
 
     def listen(progress: InstanceProgress) -> None:

@@ -33,7 +33,7 @@ def request(**keywords: Any) -> JobRequest:
 def created(asked: JobRequest, *more: str) -> list[str]:
     """The words that Docker is given on the instance."""
     staged = planning.stage(asked, IDENTITY)
-    script = staged.files["supervise.sh"].partition("# Looks after")[0]
+    script = staged.files["supervise.sh"].partition("# Supervises")[0]
     probe = 'docker() { for word; do printf "%s\\0" "$word"; done; }; mkdir() { :; }\n'
     text = f"{script}{probe}container {shlex.join(more)}"
     done = subprocess.run(["sh", "-c", text], capture_output=True, check=True, cwd="/tmp")

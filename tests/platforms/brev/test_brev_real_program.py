@@ -1,8 +1,9 @@
 """Every command and flag that we use, against NVIDIA's own program where there is one.
 
-It is public (github.com/brevdev/brev-cli, MIT) and is not part of this project. Whoever has it puts
-it into the lab's cache, or names it: TAO_BREV_PROGRAM=/path/to/brev. Nothing is contacted: only
-`--help` is asked for, in a home of its own.
+It is public (github.com/brevdev/brev-cli, MIT) and not part of this project. No package index has
+it: put it into the lab's cache, or name it: TAO_BREV_PROGRAM=/path/to/brev. Nothing is contacted:
+only `--help` is called, in a home of its own. Without the program these tests are skipped; what it
+does is then known from its public source only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The `brev` program: found, checked, run. The only way to Brev that this platform has.
+"""The `brev` program, the only way to Brev that this platform has: finds, checks and runs it.
 
-Who it is, is the program's own affair: an earlier `brev login`, or an API key. A key goes to it by
+The program has its own credentials: an earlier `brev login`, or an API key. A key goes to it by
 environment (BREV_API_KEY), never as an argument, which every user of this machine could read.
 """
 
@@ -34,9 +34,9 @@ from tao_sdk.platforms.brev.parse import (
 from tao_sdk.platforms.remote.streams import RunningProgram, started
 
 OLDEST = (0, 6, 310)
-"""The commands that are used here came with versions of about that time."""
+"""About the first version with the commands that are used here."""
 _CREATE_FLAGS = ("detached", "type")
-"""Those that are used, which tell as much of a program whose version nobody knows."""
+"""Flags that are used. They show whether a program of unknown version is new enough."""
 API_KEY_PREFIX = "bak-"
 _T = TypeVar("_T")
 
@@ -46,7 +46,7 @@ CREATE_SECONDS = 300.0
 CHANGE_SECONDS = 120.0
 COPY_SECONDS = 300.0
 _QUICK_SECONDS = 30.0
-# Before a question is asked again.
+# Delays before a question is repeated.
 _PAUSES = (0.2, 0.5)
 
 INSTALL_HINT = (
@@ -68,13 +68,12 @@ class RefusedError(PlatformError):
     """The program ran and refused."""
 
 
-class Said(NamedTuple):
-    """What the program printed."""
+class CommandOutput(NamedTuple):
+    """What a run of the program printed."""
 
     code: int
     out: bytes
-    progress: str
-    """Its error output."""
+    errors: str
 
     @property
     def text(self) -> str:
@@ -82,26 +81,26 @@ class Said(NamedTuple):
 
     @property
     def complaint(self) -> str:
-        """What it has to say of a failure: that comes last, and on its output."""
-        return "\n".join([self.progress, *_lines(self.text)[-2:]])
+        """The text about a failure: the program prints it last, and on its output."""
+        return "\n".join([self.errors, *_lines(self.text)[-2:]])
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         return next(reversed(_lines(self.complaint)), f"exit code {self.code}")
 
 
 class Facts(NamedTuple):
-    """What this version of the program can do."""
+    """The version of the program and the flags of its `create`."""
 
     version: tuple[int, int, int] | None
     create_flags: frozenset[str]
 
 
 class BrevClient:
-    """Runs the program; every run is recorded in `calls`."""
+    """Runs the program. Counts every run in `calls`."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is for what need not be asked twice."""
+        """`folder` is for a cache of facts about the program."""
         self.calls = CallLog()
         self._folder = folder
         self._facts: Facts | None = None
@@ -113,31 +112,31 @@ class BrevClient:
         return self._asked("ls", ["ls", "--json"], LIST_SECONDS, parse_instances)
 
     def offers(self, *, gpus: bool) -> list[Offer]:
-        """`brev search`: what can be had."""
+        """`brev search`: the types of instances on offer."""
         words = ["search", "--json"] if gpus else ["search", "cpu", "--json"]
         return self._asked("search", words, SEARCH_SECONDS, parse_offers)
 
     def create(self, name: str, kind: str, extra: Sequence[str] = ()) -> None:
         """`brev create`, which returns before the instance is ready."""
         words = ["create", name, "--type", kind, *extra, "--detached"]
-        said = self._run("create", words, CREATE_SECONDS, any_code=True, tied=True)
-        if said.code:
-            why = why_not_made(f"{said.progress}\n{said.text}") or said.last_words
+        output = self._run("create", words, CREATE_SECONDS, any_code=True, tied=True)
+        if output.code:
+            why = why_not_made(f"{output.errors}\n{output.text}") or output.last_line
             raise RefusedError(f"`brev create`: {why}")
 
     def change(self, verb: str, name: str) -> None:
-        """`brev delete`, `brev start` or `brev stop`: the order, not its end."""
+        """`brev delete`, `brev start` or `brev stop`; returns before the change is done."""
         words = [verb, name, "--detached"] if verb == "start" else [verb, name]
         self._run(verb, words, CHANGE_SECONDS)
 
     def copy(self, source: Path, name: str, target: str) -> None:
         """`brev copy` of a file to an instance, which keeps the file's mode."""
-        # By its name alone: what has a colon, as its folder may, is a path on an instance.
+        # The file's name alone: the program takes a path with a colon for one on an instance.
         words = ["copy", source.name, f"{name}:{target}"]
         self._run("copy", words, COPY_SECONDS, folder=source.parent)
 
-    def execute(self, name: str, command: str, seconds: float, what: str) -> Said:
-        """`brev exec`: whatever the command says, half of it included."""
+    def execute(self, name: str, command: str, seconds: float, what: str) -> CommandOutput:
+        """`brev exec`: all that the command printed, also if it was cut off."""
         return self._run(what, ["exec", name, command], seconds, any_code=True)
 
     @contextlib.contextmanager
@@ -146,7 +145,7 @@ class BrevClient:
     ) -> Iterator[RunningProgram]:
         """`brev exec` of a command whose answer is read as it comes."""
         self.calls.record(what)
-        # An empty input: the program would take lines of it for more names of instances.
+        # Without input, whose lines the program would take for more names of instances.
         words = ["exec", name, command]
         with (
             self._found() as program,
@@ -157,24 +156,23 @@ class BrevClient:
     # ------------------------------------------------------------------ what it can do
 
     def facts(self) -> Facts:
-        """Its version and flags; asked once for each installed program."""
+        """The version and flags; asked once for each installed program."""
         if self._facts is None:
             with self._found() as program:
                 self._facts = self._remembered(program)
         return self._facts
 
     def check(self) -> None:
-        """Raise where the program is missing, or too old for what is done here."""
+        """Raise if the program is missing, or too old."""
         version, flags = self.facts()
         if version is not None and version < OLDEST:
-            told = ".".join(map(str, version))
-            wanted = ".".join(map(str, OLDEST))
+            found, needed = (".".join(map(str, each)) for each in (version, OLDEST))
             raise PlatformError(
-                f"the brev program is {told}, and {wanted} or newer is needed: {INSTALL_HINT}"
+                f"the brev program is {found}, and {needed} or newer is needed: {INSTALL_HINT}"
             )
         if flags and (missing := [flag for flag in _CREATE_FLAGS if flag not in flags]):
-            told = ", ".join(f"`create --{flag}`" for flag in missing)
-            raise PlatformError(f"this brev program has no {told}: {INSTALL_HINT}")
+            names = ", ".join(f"`create --{flag}`" for flag in missing)
+            raise PlatformError(f"this brev program has no {names}: {INSTALL_HINT}")
 
     def _remembered(self, program: str) -> Facts:
         path = Path(program).resolve()
@@ -188,10 +186,10 @@ class BrevClient:
                 return Facts(tuple(version) if version else None, frozenset(kept["create_flags"]))
         flags = self._asked("help", ["create", "--help"], _QUICK_SECONDS, parse_flags)
         version = None
-        # It asks GitHub for newer ones, which need not be reachable from here.
+        # `--version` asks GitHub for newer ones, and fails where GitHub cannot be reached.
         with contextlib.suppress(RefusedError, BackendUnreachableError):
-            said = self._run("version", ["--version"], _QUICK_SECONDS)
-            version = parse_version(said.text or said.progress)
+            output = self._run("version", ["--version"], _QUICK_SECONDS)
+            version = parse_version(output.text or output.errors)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         kept = {"program": key, "version": version, "create_flags": sorted(flags)}
         write_private_json(store, kept)
@@ -208,34 +206,34 @@ class BrevClient:
         any_code: bool = False,
         tied: bool = False,
         folder: Path | None = None,
-    ) -> Said:
+    ) -> CommandOutput:
         self.calls.record(what)
         with self._found() as program:
             try:
-                said = _run([*(_tied() if tied else ()), program, *words], seconds, folder)
+                output = _run([*(_tied() if tied else ()), program, *words], seconds, folder)
             except subprocess.TimeoutExpired:
                 raise BackendUnreachableError(
                     f"`brev {words[0]}` did not answer within {seconds:g} s"
                 ) from None
-        if said.code and says_no_login(said.complaint):
-            raise NotLoggedInError(f"Brev does not know you ({said.last_words}): {LOGIN_HINT}")
-        if said.code and not any_code:
-            raise RefusedError(f"`brev {words[0]}`: {said.last_words}")
-        return said
+        if output.code and says_no_login(output.complaint):
+            raise NotLoggedInError(f"Brev does not know you ({output.last_line}): {LOGIN_HINT}")
+        if output.code and not any_code:
+            raise RefusedError(f"`brev {words[0]}`: {output.last_line}")
+        return output
 
     def _asked(
         self, what: str, words: Sequence[str], seconds: float, parse: Callable[[str], _T]
     ) -> _T:
-        """The answer to a question, asked again where the first ones failed."""
+        """The answer to a question, which is repeated if it fails."""
         for pause in (*_PAUSES, None):
             try:
-                said = self._run(what, words, seconds)
-                return parse(said.text or said.progress)
+                output = self._run(what, words, seconds)
+                return parse(output.text or output.errors)
             except RefusedError as error:
                 trouble = str(error)
             except (ValueError, TypeError):
-                told = " ".join(said.text.split())[:80]
-                trouble = f"`brev {words[0]} --json` answered what nobody understands: {told!r}"
+                text = " ".join(output.text.split())[:80]
+                trouble = f"`brev {words[0]} --json` gave an answer of unknown form: {text!r}"
             if pause is not None:
                 time.sleep(pause)
         raise BackendUnreachableError(trouble)
@@ -252,7 +250,7 @@ class BrevClient:
             raise BackendUnreachableError(f"{program} cannot be run: {error}") from error
 
 
-def _run(words: Sequence[str], seconds: float, folder: Path | None) -> Said:
+def _run(words: Sequence[str], seconds: float, folder: Path | None) -> CommandOutput:
     with subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -265,11 +263,11 @@ def _run(words: Sequence[str], seconds: float, folder: Path | None) -> Said:
         try:
             out, errors = process.communicate(timeout=seconds)
         except BaseException:
-            # With all that it has started: its ssh may wait for ever.
+            # The whole group: the program's ssh may wait for ever.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-    return Said(process.returncode, out, errors.decode("utf-8", "replace"))
+    return CommandOutput(process.returncode, out, errors.decode("utf-8", "replace"))
 
 
 def _lines(text: str) -> list[str]:
@@ -277,7 +275,7 @@ def _lines(text: str) -> list[str]:
 
 
 def environment() -> Mapping[str, str]:
-    """What the program finds set: ours, and a key that we were given under our own name."""
+    """The program's environment: ours, and an API key under the program's own name for it."""
     mine = dict(settings.process_environment())
     token = settings.lookup("BREV_API_TOKEN")
     if token.startswith(API_KEY_PREFIX):
@@ -286,5 +284,5 @@ def environment() -> Mapping[str, str]:
 
 
 def _tied() -> tuple[str, ...]:
-    """Words before a program that is to die with us: what it orders costs money."""
+    """Words before a program that must die with us, because what it orders costs money."""
     return ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()

@@ -40,8 +40,8 @@ _log = logging.getLogger("tao_sdk.brev")
 # The delay between two looks at an instance that is being made grows from the one to the other.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
-# A listener is told again of a stage that lasts so long.
-SAY_AGAIN_SECONDS = 30.0
+# A stage that lasts is reported again after this time.
+REPORT_AGAIN_SECONDS = 30.0
 # A list costs two programs and a network; some callers may use one of this age.
 _FRESH_SECONDS = 10.0
 _DELETE_PAUSES = (0.2, 0.5)
@@ -103,10 +103,10 @@ class Instances:
             try:
                 self._cli.create(name, offer.type, flags)
             except RefusedError as error:
-                told = str(error)
-                if says_name_taken(told):
+                message = str(error)
+                if says_name_taken(message):
                     return  # by us: the name is made of the job's id
-                if not says_no_capacity(told):
+                if not says_no_capacity(message):
                     raise SubmissionRejectedError(f"Brev makes no instance: {error}") from error
                 if following is None:
                     nor = "".join(f", nor {other.type}" for other in offers[1:])
@@ -128,12 +128,12 @@ class Instances:
         """Wait until an instance runs, programs run on it, and Docker answers."""
         limit = settings.get_seconds("BREV_READY_SECONDS" if new else "BREV_REUSE_SECONDS")
         began = time.monotonic()
-        pause, stage, said = _FIRST_PAUSE, "", 0.0
+        pause, stage, reported = _FIRST_PAUSE, "", 0.0
         while now := self._stage(name):
             spent = time.monotonic() - began
-            if now != stage or spent - said >= SAY_AGAIN_SECONDS:
+            if now != stage or spent - reported >= REPORT_AGAIN_SECONDS:
                 self._listener(InstanceProgress(name, now, spent))
-                stage, said = now, spent
+                stage, reported = now, spent
             if new:
                 self.renew(name)
             if spent + pause > limit:
@@ -233,8 +233,8 @@ class Instances:
                 self.delete(name)
             except (BackendUnreachableError, RefusedError) as error:
                 if pause is None:
-                    told = "instance %s could not be deleted and costs money: %s"
-                    _log.warning(told, name, error)
+                    message = "instance %s could not be deleted and costs money: %s"
+                    _log.warning(message, name, error)
                     return False
                 time.sleep(pause)
             else:

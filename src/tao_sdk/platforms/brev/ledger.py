@@ -66,7 +66,7 @@ class Entry:
     owner: str = ""
     """The process that ordered it."""
     renewed_at: float = 0.0
-    """When its owner last said that it still waits for the instance."""
+    """When its owner last noted that it still waits for the instance."""
 
     @property
     def age_hours(self) -> float:

@@ -1,9 +1,8 @@
 """One instance, and programs that run on it.
 
-`brev exec` is ssh with a command as an argument, and without input. So a program is the argument; a
-small input of it, which nobody minds being read, goes along; a large or secret one is copied there
-first, as a private file. Nobody must mind either if a program runs twice: `brev exec` repeats what
-has failed.
+`brev exec` is ssh with a command as an argument, and without input. So a program is the argument,
+with a small public input of it; a large or secret input is copied there first, as a private file.
+A program must be harmless to repeat, because `brev exec` repeats what has failed.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ BASE = ".tao-sdk"
 _SECONDS = 60.0
 # One argument of a program has at most 128 KiB, quoting and all.
 _LARGEST_INLINE = 40_000
-# No copy takes as long as that, repeated or not.
+# Longer than any copy takes, repetitions included.
 _SENT_SECONDS = 3600.0
-# Every program may run twice, so one whose answer did not come is simply sent again.
+# Every program may run twice, so one without an answer is sent again, after these delays.
 _PAUSES = (0.2, 0.5, 1.0)
 
 
@@ -39,7 +38,7 @@ class Machine:
     """An instance that is running."""
 
     def __init__(self, cli: BrevClient, name: str, outgoing: Path) -> None:
-        """`outgoing` is a private folder for what is on its way there."""
+        """`outgoing` is a private folder for files while they are copied."""
         self._cli = cli
         self.name = name
         self._outgoing = outgoing
@@ -54,21 +53,21 @@ class Machine:
     ) -> list[Section]:
         """Run a program of ours; its answer in sections.
 
-        `BackendUnreachableError` means that no whole answer came; it may have run all the same.
+        `BackendUnreachableError` means that no whole answer came. The program may have run.
         """
         place = self._place_for(payload)
         for pause in (*_PAUSES, None):
             sent = PROGRAMS.call((program, variables or {}))
             command = _command(sent, payload, place)
-            said = self._cli.execute(self.name, command, seconds, f"exec {program}")
-            sections = sent.sections(said.out)
+            output = self._cli.execute(self.name, command, seconds, f"exec {program}")
+            sections = sent.sections(output.out)
             if sections is not None:
                 return sections
             if pause is not None:
                 time.sleep(pause)
-        # Half an answer may quote a job's log, and is nothing that the program has to say.
-        said = said._replace(out=b"") if sent.mark in said.out else said
-        raise BackendUnreachableError(f"instance {self.name}: {said.last_words}")
+        # A part of an answer may quote a job's log, and is no error message.
+        output = output._replace(out=b"") if sent.mark in output.out else output
+        raise BackendUnreachableError(f"instance {self.name}: {output.last_line}")
 
     @contextlib.contextmanager
     def stream(
@@ -85,19 +84,19 @@ class Machine:
                 yield answer
             except CutOffError as error:
                 running.stop()
-                told = running.complaint().strip().splitlines() or [str(error)]
+                lines = running.complaint().strip().splitlines() or [str(error)]
                 raise BackendUnreachableError(
-                    f"instance {self.name}: the answer was cut off: {told[-1]}"
+                    f"instance {self.name}: the answer was cut off: {lines[-1]}"
                 ) from None
 
     def _place_for(self, payload: bytes) -> str:
-        """Where a payload is that is too large for an argument; "" for one that is not."""
+        """The copy of a payload that is too large for an argument; "" for a smaller one."""
         return self.upload(payload) if len(payload) > _LARGEST_INLINE else ""
 
     def upload(self, payload: bytes, name: str = "") -> str:
-        """Copy it there, as a private file; its path, seen from the home folder.
+        """Copy it there, as a private file; its path, relative to the home folder.
 
-        It goes with the program that reads it, or after a day.
+        The program that reads it removes it; otherwise it goes after a day.
         """
         place = f"{BASE}/incoming/{name or secrets.token_hex(8)}"
         self._outgoing.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,7 +116,7 @@ class Machine:
 
 
 def clear_leftovers(outgoing: Path) -> None:
-    """Remove what killed clients were sending: it may hold secrets."""
+    """Remove files that killed clients were sending: they may hold secrets."""
     with contextlib.suppress(FileNotFoundError):
         for path in outgoing.iterdir():
             if time.time() - path.stat().st_mtime > _SENT_SECONDS:
@@ -125,7 +124,7 @@ def clear_leftovers(outgoing: Path) -> None:
 
 
 def _command(sent: Call, payload: bytes, place: str) -> str:
-    """What the instance's shell is told, whichever shell it is. `place` has a payload already."""
+    """The command for the instance's shell, whichever it is. `place` may have the payload."""
     program = f"/bin/sh -c {shlex.quote(sent.source.decode())}"
     if place:
         return f"{program} <{place}"

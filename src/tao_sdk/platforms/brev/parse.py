@@ -1,4 +1,4 @@
-"""What the `brev` program says, read into plain facts: pure.
+"""Output of the `brev` program as data, and what its messages mean: pure.
 
 Its JSON has had several shapes: lists of instances as a list, or as an object with `workspaces`;
 offers with `gpu` and `gpuCount`, or with `gpu_name` and `gpu_count`. All of them are understood.
@@ -80,10 +80,10 @@ class Offer(NamedTuple):
     gpu: str = ""
     gpus: int = 0
     price: float | None = None
-    """For an hour, in dollars; None where it was not said."""
+    """For an hour, in dollars; None if it is not known."""
     provider: str = ""
     region: str = ""
-    """Not every version of the program says so; nor the next one."""
+    """Like `arch`, only from some versions of the program."""
     arch: str = ""
     """Of its processor."""
 
@@ -152,8 +152,7 @@ def parse_flags(text: str) -> frozenset[str]:
 
 
 def _json(text: str) -> Any:
-    """The document in the answer, without what is said around it: before it there may be a note
-    about a new version, after it a tutorial."""
+    """The document in the answer: a note about a new version may precede it, a tutorial follow."""
     for start in (0, *(match.start() for match in re.finditer(r"(?m)^[\[{]", text))):
         try:
             return json.JSONDecoder().raw_decode(text, start)[0]
@@ -170,9 +169,9 @@ def _rows(value: Any) -> list[Mapping[str, Any]]:
     return value
 
 
-def why_not_made(said: str) -> str:
+def why_not_made(output: str) -> str:
     """The cause in the output of a failed `create`; "" if there is none."""
-    found = list(_WHY_NOT_MADE.finditer(said))
+    found = list(_WHY_NOT_MADE.finditer(output))
     lines = [line.strip(" :") for line in found[-1]["why"].splitlines()] if found else []
     return next((line for line in reversed(lines) if line), "")
 

@@ -1,4 +1,4 @@
-"""From a request to the files of a job and what is said about them."""
+"""From a request to the files of a job, and what a plan shows of them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Staged(NamedTuple):
 
 
 def archive(jobs: Iterable[Staged]) -> bytes:
-    """The folders of jobs as one stream; private, whatever the umask over there."""
+    """The folders of jobs as one archive; private, whatever the umask on the instance."""
     members = []
     for job in jobs:
         members.append(Member(job.job_id))
@@ -110,7 +110,7 @@ def environment(request: JobRequest, job_id: str) -> dict[str, str]:
 
 
 def stage(request: JobRequest, identity: JobIdentity) -> Staged:
-    """Everything that submitting this job would put on the instance."""
+    """All files that a submission puts on the instance."""
     stop = math.ceil(stop_seconds(runner=request.payload is not None))
     registry = request.image.partition("/")[0]
     password = settings.lookup("NGC_KEY") if registry == _NGC else ""
@@ -139,7 +139,7 @@ def stage(request: JobRequest, identity: JobIdentity) -> Staged:
 
 
 def _container(request: JobRequest, identity: JobIdentity, stop: int) -> str:
-    """A function of the shell that makes the container; its words are more options for Docker."""
+    """A shell function that creates the container; its arguments are more options for Docker."""
     options: BrevOptions = request.options
     words = ["docker", "create", "-i", "--name", identity.name, "--cidfile", "cid"]
     labels = {
@@ -200,11 +200,11 @@ def artefacts(staged: Staged, request: JobRequest, place: Place) -> tuple[Artefa
         for line in staged.secret["env.sh"].splitlines()
         if line.startswith("export ")
     )
-    told = "\n".join(f"{name}={PLACEHOLDER}" for name in names)
+    variables = "\n".join(f"{name}={PLACEHOLDER}" for name in names)
     return (
         Artefact("where", "\n".join(where)),
         Artefact("command.sh", staged.files["command.sh"]),
-        Artefact("environment", told),
+        Artefact("environment", variables),
         Artefact("supervise.sh", staged.files["supervise.sh"]),
     )
 

@@ -1,4 +1,4 @@
-"""From what an instance says about jobs to their states: pure."""
+"""From the answers of an instance about jobs to their states: pure."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class End:
 
     @classmethod
     def parse(cls, text: str) -> End:
-        said = dict(line.partition(" ")[::2] for line in text.splitlines())
-        code = said.get("code", "")
+        values = dict(line.partition(" ")[::2] for line in text.splitlines())
+        code = values.get("code", "")
         started, ended = (
-            container_time(said.get("started", "")),
-            container_time(said.get("ended", "")),
+            container_time(values.get("started", "")),
+            container_time(values.get("ended", "")),
         )
-        ended = ended or container_time(said.get("now", ""))
+        ended = ended or container_time(values.get("now", ""))
         return cls(
             exit_code=int(code) if code.isdigit() else None,
             # Docker may record the start of a short job after its end.
             started_at=min(started, ended),
             ended_at=ended,
-            oom_killed=said.get("oom") == "true",
-            canceled=said.get("canceled") == "yes",
-            why=said.get("why", "").strip(),
+            oom_killed=values.get("oom") == "true",
+            canceled=values.get("canceled") == "yes",
+            why=values.get("why", "").strip(),
         )
 
     @property
@@ -134,8 +134,8 @@ def judge(job_id: str, answer: Answer, instance: str) -> Observation:
     if job_id not in answer.open:
         return MISSING
     if answer.silent:
-        told = f"Docker does not answer on instance {instance}: {answer.silent}"
-        return Observation(None, unreachable=told)
+        why = f"Docker does not answer on instance {instance}: {answer.silent}"
+        return Observation(None, unreachable=why)
     container, stage = answer.open[job_id]
     state, message = JobState.PENDING, f"{stage or 'about to begin'} (on {instance})"
     if container == "paused":

@@ -1,9 +1,9 @@
-# Every answer is framed by a word that nobody else prints: what login scripts say is left out.
+# A word that nothing else prints frames every answer, so that output of login scripts is left out.
 LC_ALL=C; export LC_ALL
 umask 077
 base=$HOME/.tao-sdk
 mark() { printf '\n@%s %s\n' "$nonce" "$*"; }
-# Is there a folder on the way to this path that we may not look into?
+# Whether a folder above this path may not be read.
 hidden() {
   above=$1
   while [ ! -d "${above:-/}" ]; do
@@ -11,6 +11,6 @@ hidden() {
   done
   [ ! -x "${above:-/}" ]
 }
-# Start what looks after a job; it leaves again if somebody does already.
+# Start the supervisor of a job; it exits at once if the job has one.
 supervise() { setsid sh "$base/jobs/$1/supervise.sh" >/dev/null 2>&1 </dev/null & }
 mark begin

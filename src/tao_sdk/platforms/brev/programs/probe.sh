@@ -1,4 +1,4 @@
-# Is this instance fit for jobs? Makes the folders that they need.
+# Whether this instance can take jobs. Makes the folders that they need.
 if ! said=$(mkdir -p "$base/jobs" "$base/incoming" 2>&1); then mark unwritable "$said"; exit; fi
 find "$base/incoming" -mindepth 1 -maxdepth 1 -mmin +1440 -exec rm -rf {} + 2>/dev/null
 for program in docker flock setsid tar awk base64; do

@@ -1,9 +1,9 @@
-# What became of submissions whose submitter is gone? A table follows: job id, token.
+# What became of submissions whose client is gone. A table follows: job id, token.
 mkdir -p "$base/jobs" "$base/incoming"
 while read -r job_id token; do
   job=$base/jobs/$job_id
   if [ ! -e "$job" ]; then
-    # It may be on its way: what comes later finds its place taken.
+    # It may be on its way: a job that comes later finds its place taken.
     fence=$base/incoming/fence-$nonce-$job_id
     mkdir "$fence" && : > "$fence/withdrawn" && mv -T "$fence" "$job" 2>/dev/null
     rm -rf "$fence"

@@ -1,5 +1,5 @@
-# Looks after one job on its instance: image, GPUs, container, log, end. It needs nobody who is
-# logged in. Should it be killed, or the instance be restarted, whoever looks next starts it again.
+# Supervises one job on its instance: image, GPUs, container, log, end. It needs no logged-in user. If
+# it is killed, or the instance restarts, the next process that attends starts it again.
 cd "$HOME/.tao-sdk/jobs/$job_id" || exit 1
 umask 077
 exec 9>>lock
@@ -19,7 +19,7 @@ END
   printf '%s\n' "code $1" "started $started" "ended $ended" "oom $oom" "canceled $canceled" \
     "now $(date -u +%Y-%m-%dT%H:%M:%SZ)" "why $(printf '%s' "$2" | one_line)" > end.new
   sync end.new 2>/dev/null
-  # What failed is explained with their help: whoever does that removes them.
+  # The explanation of a failure needs them; clients remove them afterwards.
   if [ "$1" = 0 ] || [ "$canceled" = yes ]; then rm -f env.sh; fi
   rm -rf registry docker
   mv -f end.new end
@@ -117,7 +117,7 @@ while :; do
       case $state in *' 0001-01-01'*) finish '' "Docker did not start its container: $(tail -n 3 log)";; esac
       finish "${state##* }" '';;
     *)
-      # Running, and somebody else's: its log is written anew until it ends.
+      # Running, started by an earlier supervisor: its log is written anew until it ends.
       docker logs -f "$name" > log.again 2>&1 9>&-
       docker wait "$name" >/dev/null 2>&1 9>&-
       launched=;;
