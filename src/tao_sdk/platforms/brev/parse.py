@@ -11,7 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_VERSION = re.compile(r"\bv?(\d+)\.(\d+)\.(\d+)\b")
+from tao_sdk.untrusted import number
+
+_VERSION = re.compile(r"\bv?(\d{1,9})\.(\d{1,9})\.(\d{1,9})\b")
 _RUNNING = ("running", "ready")
 _GOING = ("deleting", "terminating", "terminated", "deleted")
 _FAILED = ("failure", "failed", "error")
@@ -130,7 +132,7 @@ def parse_offers(text: str) -> list[Offer]:
             Offer(
                 type=str(row.get("type", "")),
                 gpu=str(row.get("gpu_name") or row.get("gpu") or ""),
-                gpus=int(row.get("gpu_count", row.get("gpuCount")) or 0),
+                gpus=number(str(row.get("gpu_count", row.get("gpuCount")))) or 0,
                 price=float(price) if isinstance(price, (int, float)) and price > 0 else None,
                 provider=str(row.get("provider") or ""),
                 region=str(row.get("region") or row.get("location") or ""),

@@ -14,6 +14,7 @@ from tao_sdk.platforms.common.times import container_time
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
 from tao_sdk.secrets import redact
+from tao_sdk.untrusted import number
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class End:
         )
         ended = ended or container_time(values.get("now", ""))
         return cls(
-            exit_code=int(code) if code.isdigit() else None,
+            exit_code=number(code),
             # Docker may record the start of a short job after its end.
             started_at=min(started, ended),
             ended_at=ended,
@@ -121,7 +122,7 @@ def parse_answer(sections: Sequence[Section]) -> Answer:
             if record := ResultRecord.parse(section.text, job_id):
                 answer.records[job_id] = record
         elif section.name == "others":
-            answer.others = int(section.words or 0)
+            answer.others = number(section.words) or 0
         elif section.name == "silent":
             answer.silent = section.words or "no reason was given"
     return answer

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from tao_sdk.errors import ValidationError
+from tao_sdk.errors import PlatformError, ValidationError
 from tao_sdk.platforms.backend import LogLine
 
 Message = tuple[bytes, int, bytes]
@@ -29,8 +29,10 @@ THE_START = f"{_NOWHERE}:{_NOWHERE},{_NOWHERE}"
 _HEADER = 8
 _stream_and_length_at = struct.Struct(">BxxxI").unpack_from
 _OUTPUT, _ERROR = 1, 2
+_LONGEST_MESSAGE = 16 << 20
 # The stream on which the daemon says what is wrong with the log, without a time.
 _TROUBLE = 3
+_STREAMS = (_OUTPUT, _ERROR, _TROUBLE)
 _PLACE = rf"{_NOWHERE}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[^,/]*/\d+"
 _CURSOR = re.compile(f"([12]):({_PLACE}),({_PLACE})")
 _SECOND = 19
@@ -151,6 +153,8 @@ class FrameParser:
         messages: list[Message] = []
         while size - begin >= _HEADER:
             stream, length = _stream_and_length_at(held, begin)
+            if stream not in _STREAMS or length > _LONGEST_MESSAGE:
+                raise PlatformError("the Docker daemon sent a log whose parts make no sense")
             time = begin + _HEADER
             end = time + length
             if end > size:

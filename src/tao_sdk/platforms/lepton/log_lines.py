@@ -17,7 +17,7 @@ from tao_sdk.platforms.backend import LogLine
 from tao_sdk.result_record import told_record
 
 _START = "-"
-_POSITION = re.compile(r"(\d+)\.(\d+)(!?)(?:~(\d+))?(?:\+(\d+))?")
+_POSITION = re.compile(r"(\d{1,20})\.(\d{1,20})(!?)(?:~(\d{1,20}))?(?:\+(\d{1,20}))?")
 
 
 class Line(NamedTuple):

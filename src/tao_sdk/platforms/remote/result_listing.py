@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import PurePosixPath
 
+from tao_sdk.errors import PlatformError
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.results.sources import PERMISSIONS, Entry, Kind
 
@@ -35,7 +36,10 @@ def parse_entries(data: bytes) -> list[Entry]:
     """All entries of a listing; link targets are unchanged."""
     fields = data.split(b"\0")
     starts = range(0, len(fields) - _FIELDS + 1, _FIELDS)
-    return [_entry(*fields[start : start + _FIELDS]) for start in starts]
+    try:
+        return [_entry(*fields[start : start + _FIELDS]) for start in starts]
+    except (ValueError, ArithmeticError) as error:
+        raise PlatformError(f"the listing of the results makes no sense: {error}") from error
 
 
 def parse_sizes(data: bytes) -> dict[str, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from tao_sdk.platforms.backend import Attempt
 from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.result_record import ResultRecord
+from tao_sdk.untrusted import number
 
 # In any other state a job is alive: it runs, or will. New ones come with releases of Slurm.
 # fmt: off
@@ -16,6 +18,10 @@ ENDED = {
     "PREEMPTED", "REVOKED", "TIMEOUT",
 }
 # fmt: on
+
+_MAX_CODE = 0xFFFF_FFFF
+_MOST_ROWS = 100_000
+"""Of one answer: a damaged range of an array must not fill the memory."""
 
 
 class QueueRow(NamedTuple):
@@ -110,7 +116,10 @@ def parse_answer(sections: Iterable[Section]) -> Answer:
             job = section.words
             grouped[job] = []
         elif section.name == "accounting":
-            ended.extend(_accounting(section.text))
+            told = list(islice(_accounting(section.text), _MOST_ROWS + 1))
+            ended.extend(told[:_MOST_ROWS])
+            if len(told) > _MOST_ROWS:
+                silent = "accounting names more jobs than there can be"
         elif section.name == "controller":
             ended.extend(_controller(section.text))
         elif job:
@@ -155,17 +164,16 @@ def _of_first_component(id_: str) -> str:
     return number if component in ("", "0") else ""
 
 
-def task_ids(text: str) -> list[str]:
+def task_ids(text: str) -> Iterator[str]:
     """Each task of `7_[0-2,5%1]`, the id of tasks that never began; any other id as it is."""
     array, bracket, rest = text.partition("_[")
-    if not bracket:
-        return [text] if text else []
-    found = []
+    if not bracket and text:
+        yield text
     for part in rest.rstrip("]").partition("%")[0].split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            found += [f"{array}_{n}" for n in range(int(first), int(last or first) + 1)]
-    return found
+        begin, _, end = part.partition("-")
+        first, last = number(begin), number(end or begin)
+        if first is not None and last is not None:
+            yield from (f"{array}_{task}" for task in range(first, last + 1))
 
 
 def _controller(text: str) -> Iterable[Ended]:
@@ -174,7 +182,7 @@ def _controller(text: str) -> Iterable[Ended]:
         if "JobId" not in fields:
             continue
         id_ = fields["JobId"]
-        if "ArrayJobId" in fields and fields.get("ArrayTaskId", "").isdigit():
+        if "ArrayJobId" in fields and number(fields.get("ArrayTaskId", "")) is not None:
             id_ = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
         exit_code, signal = exit_status(fields.get("ExitCode", "0:0"))
         yield Ended(
@@ -184,7 +192,7 @@ def _controller(text: str) -> Iterable[Ended]:
             exit_code,
             signal,
             fields.get("NodeList", ""),
-            restarts=int(fields["Restarts"]) if "Restarts" in fields else None,
+            restarts=number(fields.get("Restarts", "")),
         )
 
 
@@ -197,7 +205,7 @@ def state_word(text: str) -> str:
 def exit_status(text: str) -> tuple[int, int]:
     """Slurm's `code:signal`."""
     code, _, signal = text.partition(":")
-    return (int(code) if code.isdigit() else 0, int(signal) if signal.isdigit() else 0)
+    return number(code, _MAX_CODE) or 0, number(signal, _MAX_CODE) or 0
 
 
 def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
@@ -221,7 +229,7 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
         elif section.name == "status":
             status_line = section.text.strip()
     claims.sort()
-    begun = [claim for claim in claims if claim.owner[:1].isdigit()]
+    begun = [claim for claim in claims if number(claim.owner[:1]) is not None]
     for claim in begun:
         # If one was submitted twice, the copy that claimed it counts; one whose submitter died
         # before it noted it is known by its claim alone.
@@ -240,18 +248,22 @@ def _files(job_id: str, sections: Iterable[Section]) -> JobFiles:
 def _attempt(line: str) -> Attempt | None:
     """A line `<number> <Slurm's id> [<cause> [<excluded nodes>]]`; None if it is cut off."""
     words = line.split()
-    if len(words) < 2 or not words[0].isdigit():
+    attempt = number(words[0]) if len(words) > 1 else None
+    if attempt is None:
         return None
-    number, native_id, cause, excluded = [*words, "", ""][:4]
-    return Attempt(int(number), cause, tuple(filter(None, excluded.split(","))), native_id)
+    _, native_id, cause, excluded = [*words, "", ""][:4]
+    return Attempt(attempt, cause, tuple(filter(None, excluded.split(","))), native_id)
 
 
 def _claim(words: str) -> Claim | None:
     """`<token>.<submission>.<restart> <owner> <exit code or -> <at limit> <canceled>`."""
-    name, owner, code, limit, canceled = words.split()
-    _token, _, numbers = name.partition(".")
-    submission, _, restart = numbers.partition(".")
-    if not (submission.isdigit() and restart.isdigit()):
+    parts = words.split()
+    if len(parts) != 5:
+        return None
+    name, owner, code, limit, canceled = parts
+    submission, _, restart = map(number, name.partition(".")[2].partition("."))
+    if submission is None or restart is None:
         return None  # a right to submit, not an attempt
-    exit_code = int(code) if code.lstrip("-").isdigit() else None
-    return Claim(int(submission), int(restart), owner, exit_code, limit == "yes", canceled == "yes")
+    size = number(code.removeprefix("-"), _MAX_CODE)
+    exit_code = -size if size is not None and code.startswith("-") else size
+    return Claim(submission, restart, owner, exit_code, limit == "yes", canceled == "yes")
