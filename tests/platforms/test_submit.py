@@ -309,6 +309,52 @@ def test_a_plan_submitted_twice_leaves_the_first_submission_alone(sdk: LocalSDK)
     assert row["owner"] == str(ProcessIdentity.current())
 
 
+class TestWithdrawing:
+    """What `provide` got for jobs that are not submitted after all is given back: it may cost."""
+
+    @pytest.fixture
+    def withdrawn(self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        found: list[str] = []
+
+        def withdraw(plans: Sequence[Plan]) -> None:
+            found.extend(plan.job_id for plan in plans)
+
+        monkeypatch.setattr(sdk.backend, "withdraw", withdraw)
+        return found
+
+    def test_rows_that_cannot_be_written(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch, withdrawn: list[str]
+    ) -> None:
+        def fails(*_: object) -> None:
+            raise StoreError("the disk is full")
+
+        plan = sdk.plan(**new(1)[0])
+        monkeypatch.setattr(sdk.store, "begin_submissions", fails)
+        with pytest.raises(StoreError, match="full"):
+            sdk.submit(plan)
+        assert withdrawn == [plan.job_id]
+
+    def test_a_plan_that_was_submitted_before(self, sdk: LocalSDK, withdrawn: list[str]) -> None:
+        plan = sdk.plan(**new(1)[0])
+        sdk.submit(plan)
+        assert withdrawn == []
+        with pytest.raises(StoreError, match="already in the store"):
+            sdk.submit(plan)
+        assert withdrawn == [plan.job_id]
+
+    def test_an_interrupt_before_the_platform_is_asked(
+        self, sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch, withdrawn: list[str]
+    ) -> None:
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        plan = sdk.plan(**new(1)[0])
+        monkeypatch.setattr(sdk.store, "begin_submissions", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sdk.submit(plan)
+        assert withdrawn == [plan.job_id]
+
+
 def test_interrupted_reconciling_gives_back_what_it_took_over(
     sdk: LocalSDK, monkeypatch: pytest.MonkeyPatch
 ) -> None:
