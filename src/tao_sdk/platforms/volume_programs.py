@@ -1,6 +1,6 @@
-"""What a short-lived job runs to tell about a volume that only jobs see; $P is a path on it. Pure.
+"""Programs of a short-lived job that inspects a volume; $P is a path on it. Pure.
 
-Whoever sends one adds END as its last line: an answer without it was cut short.
+A caller adds END as the last line of output: an answer without it was cut short.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _OTHER_PLACE = "Ask for another shape, node group, volume or pull secret, or for
 
 
 def lepton_tasks(request: PreflightRequest, described: Mapping[str, Any]) -> list[Task]:
-    """All that is looked at."""
+    """The checks of a launch on Lepton."""
     return [
         Task("credentials", partial(credential_checks, described)),
         Task("lepton.access", partial(_workspace_checks, request, described)),
@@ -91,7 +91,7 @@ def _place_checks(workspace: Workspace, request: PreflightRequest) -> Iterator[C
     choice = found.choice
     names = {group.id: group.name for group in workspace.groups()}
     where = f"of node group {names.get(choice.group, choice.group)}" if choice.group else ""
-    told = [f"{choice.shape} {where}".strip(), *found.notes]
-    yield passed("lepton.place", "; ".join(told))
+    findings = [f"{choice.shape} {where}".strip(), *found.notes]
+    yield passed("lepton.place", "; ".join(findings))
     kind = next((one.gpu_type for one in workspace.shapes() if one.id == choice.shape), "")
     yield from gpu_checks(request, [GpuFacts(str(n), "", model=kind) for n in range(choice.gpus)])

@@ -15,7 +15,7 @@ from tao_sdk.platforms.lepton import naming
 from tao_sdk.platforms.lepton.cleanup import Cleanup, is_over
 from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.logs import JobLogs
-from tao_sdk.platforms.lepton.status import has_just_ended, interpret
+from tao_sdk.platforms.lepton.status import has_just_ended, interpret, is_stopped
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.result_record import first_failure
 
@@ -47,7 +47,7 @@ class Observer:
         self._files = files
         self._cleanup = cleanup
         self._ended: dict[str, Job | None] = {}
-        """Jobs that were seen to have ended, until `ended` is asked about them."""
+        """Jobs that were seen to have ended, until `ended` is called; stopped ones in full."""
 
     def observe(self, jobs: Sequence[JobRef]) -> dict[str, Observation]:
         elsewhere = self._workspace.elsewhere(jobs)  # known without asking
@@ -85,7 +85,11 @@ class Observer:
         return ends
 
     def ended(self, jobs: Sequence[JobRef]) -> dict[str, Job]:
-        """Those of these ended jobs that the server has, by our id; asks about unknown ones."""
+        """Ended jobs as the server has them, by our id, for `Cleanup.clean`.
+
+        Asks only about jobs whose end this process has not seen. Of the others, those that ended by
+        themselves are left out: nothing of them but their secrets has to be deleted.
+        """
         unknown = [job for job in jobs if job.job_id not in self._ended]
         found: dict[str, Job | None] = dict(self.find(unknown))
         if len(found) < len(unknown) and (doubt := self.doubt()):
@@ -142,5 +146,5 @@ class Observer:
             seen = interpret(found, canceled=canceled)
             seen = seen._replace(due=is_over(found, job.job_id, self._files))
         if seen.due:
-            self._ended[job.job_id] = found
+            self._ended[job.job_id] = found if found and is_stopped(found) else None
         return seen
