@@ -54,7 +54,7 @@ SEED_LINES = (
     SeedLine("000.21", "run folders for single jobs, chains and sweeps"),
     SeedLine("000.22", "data set addresses can be checked and listed"),
     SeedLine("000.23", "Brev's options and waits; common failures explained"),
-    SeedLine("000.24", "the AutoML runner can be imported and called", (AUTOML,)),
+    SeedLine("000.24", "the AutoML runner can be imported and called"),
     SeedLine("000.25", "a missing package is named with its install command"),
     SeedLine("001.1", "nothing is made before every condition holds"),
     SeedLine("001.2", "questions about platform, monitoring and interval"),

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any
 import tao_sdk.automl
 
 if TYPE_CHECKING:
-    from tao_sdk.automl import AutoML, Recommendation
+    from tao_sdk.automl import (
+        AutoML,
+        AutoMLRunner,
+        Recommendation,
+        format_result,
+        query_status,
+    )
 
-__all__ = ["AutoML", "Recommendation"]
+__all__ = ["AutoML", "AutoMLRunner", "Recommendation", "format_result", "query_status"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,9 +22,13 @@ from tao_sdk.automl.space import Space
 from tao_sdk.automl.workspace import Workspace
 from tao_sdk.errors import ValidationError
 
-__all__ = ["Search", "TrialView"]
+__all__ = ["LIMIT", "Search", "TrialView", "view"]
 
 
+SPECS = "specs"
+"""User attribute of a trial: the values that went into its spec."""
+LIMIT = "max_trials"
+"""User attribute of the study: how many trials were last asked for."""
 _DIRECTIONS = {
     "minimize": optuna.study.StudyDirection.MINIMIZE,
     "maximize": optuna.study.StudyDirection.MAXIMIZE,
@@ -64,6 +68,8 @@ class Search:
                 directions=[_DIRECTIONS[one.direction] for one in settings.objectives],
                 load_if_exists=True,
             )
+        if self._study.user_attrs.get(LIMIT, -1) != settings.max_trials:
+            self._study.set_user_attr(LIMIT, settings.max_trials)
 
     def ask(self) -> TrialView:
         """A new trial, which runs from now on.
@@ -89,7 +95,7 @@ class Search:
                 state=TrialState.RUNNING,
                 params=asked.params,
                 distributions=asked.distributions,
-                user_attrs=asked.user_attrs,
+                user_attrs={**asked.user_attrs, SPECS: self._specs(asked)},
                 system_attrs=asked.system_attrs,
             )
         )
@@ -167,21 +173,28 @@ class Search:
             raise ValidationError(f"trial {number} has ended already ({self._view(trial).state})")
         return trial
 
+    def _specs(self, trial: FrozenTrial) -> dict[str, Any]:
+        return self.space.values(from_optuna(self.space, trial.params))
+
     def _view(self, trial: FrozenTrial) -> TrialView:
-        state = "running"
-        if trial.state.is_finished():
-            state = "success" if trial.state == TrialState.COMPLETE else "failure"
-        facts = dict(trial.user_attrs)
-        point = from_optuna(self.space, trial.params)
-        return TrialView(
-            number=trial.number,
-            state=state,
-            specs=self.space.values(point),
-            values=tuple(trial.values or ()) if state == "success" else (),
-            source=str(facts.pop(SOURCE, self.settings.algorithm)),
-            failure=str(facts.pop(FAILURE, "")),
-            facts=facts,
-        )
+        return view(trial, self.settings.algorithm)
+
+
+def view(trial: FrozenTrial, algorithm: str) -> TrialView:
+    """A trial of the journal."""
+    state = "running"
+    if trial.state.is_finished():
+        state = "success" if trial.state == TrialState.COMPLETE else "failure"
+    facts = dict(trial.user_attrs)
+    return TrialView(
+        number=trial.number,
+        state=state,
+        specs=facts.pop(SPECS),
+        values=tuple(trial.values or ()) if state == "success" else (),
+        source=str(facts.pop(SOURCE, algorithm)),
+        failure=str(facts.pop(FAILURE, "")),
+        facts=facts,
+    )
 
 
 @contextlib.contextmanager

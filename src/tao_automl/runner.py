@@ -1,0 +1,5 @@
+"""`AutoMLRunner` under its other name."""
+
+from tao_sdk.automl.runner import AutoMLRunner
+
+__all__ = ["AutoMLRunner"]
