@@ -448,6 +448,30 @@ class TestCleanup:
         assert len(removed) == is_removed
         assert all(f"/trainjobs/tao-job-{JOB_ID}" in target for target in removed)
 
+    @pytest.mark.parametrize("resource", ["jobs", "jobsets", "trainingruntimes", "trainjobs"])
+    @pytest.mark.parametrize(
+        ("created_at", "is_removed"),
+        [("2026-04-20T09:00:00Z", True), ("2099-01-01T00:00:00Z", False)],
+    )
+    def test_a_submission_that_was_never_completed_goes(
+        self,
+        server: Played,
+        files: JobFiles,
+        monkeypatch: pytest.MonkeyPatch,
+        resource: str,
+        created_at: str,
+        is_removed: bool,
+    ) -> None:
+        """Its client was killed, and the store that knew of it is lost."""
+        labels = {"tao-toolkit": "true", "tao-sdk-submitting": "true"}
+        half = job(labels=labels, creationTimestamp=created_at, resourceVersion="7")
+        listed = {resource: answer({"items": [half]})}
+        self.cleanup(server, files, monkeypatch, answer(b""), **listed).advance([ended(JOB_ID)])
+        assert server.server is not None
+        removed = [seen.target for seen in server.server.requests if seen.method == "DELETE"]
+        assert len(removed) == is_removed
+        assert all(target.endswith(f"/{resource}/tao-job-{JOB_ID}") for target in removed)
+
 
 def test_looking_at_an_end_saves_and_removes_nothing(
     played: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

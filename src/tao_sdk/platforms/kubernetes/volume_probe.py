@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tao_sdk import settings
@@ -151,21 +151,36 @@ class VolumeProbe:
         return False
 
     def _wait(self, namespace: str, name: str, place: Place) -> str:
-        began = time.monotonic()
-        pods = naming.core_path(namespace, "pods")
-        selector = f"{naming.JOB_NAME_LABEL}={name}"
-        cause = "its pod was not created"
-        while (waited := time.monotonic() - began) < _SECONDS:
-            for pod in self._api.list_all(pods, labelSelector=selector).items:
-                if phase_of(pod) in ("Succeeded", "Failed"):
-                    log = self._api.text(f"{pods}/{name_of(pod)}/log", container=naming.CONTAINER)
-                    return _complete_output(log, place)
-                if issue := issue_of(pod):
-                    cause = str(issue)
-                    if issue.reason in STUCK and waited > _STUCK_SECONDS:
-                        raise BackendUnreachableError(f"cannot inspect {place}: {cause}")
-            time.sleep(_PAUSE_SECONDS)
-        raise BackendUnreachableError(f"cannot inspect {place} within {_SECONDS:g} s: {cause}")
+        failure = f"cannot inspect {place}"
+        ended = ("Succeeded", "Failed")
+        pod = wait_for_pod(self._api, namespace, name, ended, failure, _SECONDS)
+        path = naming.core_path(namespace, "pods", f"{name_of(pod)}/log")
+        return _complete_output(self._api.text(path, container=naming.CONTAINER), place)
+
+
+def wait_for_pod(
+    client: KubernetesClient,
+    namespace: str,
+    job: str,
+    phases: Collection[str],
+    failure: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The pod of a helper Job, once it is in one of these phases; `failure` begins the error."""
+    began = time.monotonic()
+    pods = naming.core_path(namespace, "pods")
+    selector = f"{naming.JOB_NAME_LABEL}={job}"
+    cause = "its pod was not created"
+    while (waited := time.monotonic() - began) < seconds:
+        for pod in client.list_all(pods, labelSelector=selector).items:
+            if phase_of(pod) in phases:
+                return pod
+            if issue := issue_of(pod):
+                cause = str(issue)
+                if issue.reason in STUCK and waited > _STUCK_SECONDS:
+                    raise BackendUnreachableError(f"{failure}: {cause}")
+        time.sleep(_PAUSE_SECONDS)
+    raise BackendUnreachableError(f"{failure} within {seconds:g} s: {cause}")
 
 
 def path_in_pod(place: Place) -> str:

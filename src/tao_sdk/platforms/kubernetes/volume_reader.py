@@ -22,8 +22,8 @@ from tao_sdk.errors import BackendUnreachableError, PlatformError, TaoError, Val
 from tao_sdk.platforms.backend import JobRef
 from tao_sdk.platforms.kubernetes import naming
 from tao_sdk.platforms.kubernetes.client import ApiError, KubernetesClient
-from tao_sdk.platforms.kubernetes.pods import STUCK, end_of, issue_of, name_of, phase_of
-from tao_sdk.platforms.kubernetes.volume_probe import path_in_pod, probe_job
+from tao_sdk.platforms.kubernetes.pods import end_of, name_of, phase_of
+from tao_sdk.platforms.kubernetes.volume_probe import path_in_pod, probe_job, wait_for_pod
 from tao_sdk.platforms.kubernetes.volumes import Place
 from tao_sdk.platforms.remote.framing import Programs, Section
 from tao_sdk.platforms.remote.results import RemoteResults
@@ -45,8 +45,6 @@ IDLE_SECONDS = 120
 _SURE_SECONDS = IDLE_SECONDS / 2
 _LONGEST_SECONDS = 24 * 3600
 _START_SECONDS = 300.0
-_STUCK_SECONDS = 30.0
-_PAUSE_SECONDS = 0.2
 _SCRATCH = "/tao-reader"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
@@ -217,26 +215,12 @@ class VolumeReader:
 
     def _wait(self, job: str) -> str:
         """The name of the pod, once it runs."""
-        began = time.monotonic()
-        pods = naming.core_path(self._namespace, "pods")
-        selector = f"{naming.JOB_NAME_LABEL}={job}"
-        cause = "its pod was not created"
-        while (waited := time.monotonic() - began) < _START_SECONDS:
-            for pod in self._api.list_all(pods, labelSelector=selector).items:
-                if phase_of(pod) in ("Succeeded", "Failed"):
-                    raise BackendUnreachableError(
-                        f"cannot read {self._place}: its pod ended: {end_of(pod).reason}"
-                    )
-                if phase_of(pod) == "Running":
-                    return name_of(pod)
-                if issue := issue_of(pod):
-                    cause = str(issue)
-                    if issue.reason in STUCK and waited > _STUCK_SECONDS:
-                        raise BackendUnreachableError(f"cannot read {self._place}: {cause}")
-            time.sleep(_PAUSE_SECONDS)
-        raise BackendUnreachableError(
-            f"cannot read {self._place} within {_START_SECONDS:g} s: {cause}"
-        )
+        failure = f"cannot read {self._place}"
+        phases = ("Running", "Succeeded", "Failed")
+        pod = wait_for_pod(self._api, self._namespace, job, phases, failure, _START_SECONDS)
+        if phase_of(pod) != "Running":
+            raise BackendUnreachableError(f"{failure}: its pod ended: {end_of(pod).reason}")
+        return name_of(pod)
 
     def _delete(self, job: str) -> None:
         if not job:
