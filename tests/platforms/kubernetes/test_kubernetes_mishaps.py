@@ -448,6 +448,23 @@ class TestCleanup:
         assert len(removed) == is_removed
         assert all(f"/trainjobs/tao-job-{JOB_ID}" in target for target in removed)
 
+    def test_logs_are_open_before_their_pods_are_stopped(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the cluster may remove a pod before its log is asked for."""
+        order = []
+
+        def node(_: Request, connection: ssl.SSLSocket) -> None:
+            order.append("open")
+            connection.sendall(answer(f"{TIME} saved\n".encode()))
+
+        api = server.answers(node, monkeypatch)
+        cleanup = Cleanup(api, files)
+        cleanup.follow(ended(JOB_ID), [RUNNING])
+        order.append("stopped")
+        eventually(lambda: files.named(JOB_ID, ".log"))
+        assert order == ["open", "stopped"]
+
     @pytest.mark.parametrize("resource", ["jobs", "jobsets", "trainingruntimes", "trainjobs"])
     @pytest.mark.parametrize(
         ("created_at", "is_removed"),

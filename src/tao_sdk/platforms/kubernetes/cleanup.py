@@ -42,6 +42,8 @@ _NO_MORE = "[no more than its last {:,} lines were kept of this log; there may h
 _PARALLEL_COPIES = 8
 _COPY_SECONDS = 20.0
 _LAST_LINES_SECONDS = 5.0
+# A job is stopped after this time even if its log is not open.
+_OPENING_SECONDS = 10.0
 # A submission takes seconds, whatever the clocks of client and cluster say.
 ABANDONED = timedelta(hours=1)
 _SWEEP_SECONDS = 600.0
@@ -80,17 +82,19 @@ class Cleanup:
         return finished
 
     def follow(self, job: JobRef, pods: Sequence[Mapping[str, Any]]) -> None:
-        """Read the logs of pods that are about to be stopped, in threads, until they are."""
+        """Read the logs of pods that are about to be stopped, in threads, until they are.
+
+        Returns when the logs are open: the cluster may remove a stopped pod at once.
+        """
         self._save_nodes(job, pods)
-        threads = [
-            threading.Thread(
-                target=self._copy, args=(job, pod), kwargs={"follow": True}, daemon=True
-            )
-            for pod in pods
-            if has_begun(pod)
-        ]
-        for thread in threads:
-            thread.start()
+        threads, opened = [], []
+        for pod in filter(has_begun, pods):
+            opened.append(threading.Event())
+            args = job, pod, opened[-1]
+            threads.append(threading.Thread(target=self._copy, args=args, daemon=True))
+            threads[-1].start()
+        for event in opened:
+            event.wait(_OPENING_SECONDS)
         self._following[job.job_id] = threads
 
     def _save(self, job: JobRef, give_up_at: float) -> bool:
@@ -115,11 +119,17 @@ class Cleanup:
         if is_on_nodes(job) and (known := sorted({node_of(pod) for pod in pods} - {""})):
             self._files.write(job.job_id, naming.NODES_FILE, ["\n".join(known).encode()])
 
-    def _copy(self, job: JobRef, pod: Mapping[str, Any], *, follow: bool = False) -> bool:
+    def _copy(
+        self, job: JobRef, pod: Mapping[str, Any], opened: threading.Event | None = None
+    ) -> bool:
+        """Save a pod's log; follow it if `opened` is given, which is set once that has begun."""
         path = naming.core_path(job.native["namespace"], "pods", f"{name_of(pod)}/log")
-
         try:
-            stream = open_log(self._client, path, last=_LINES, follow=follow)
+            try:
+                stream = open_log(self._client, path, last=_LINES, follow=opened is not None)
+            finally:
+                if opened is not None:
+                    opened.set()
             if stream is not None:
                 with stream:
                     name = f"{name_of(pod)}{naming.LOG_SUFFIX}"
