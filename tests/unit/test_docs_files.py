@@ -66,7 +66,7 @@ def test_sizes_of_hand_written_code_are_roughly_right() -> None:
 
 # -- ARCHITECTURE.md
 
-PLATFORMS = ("local", "docker", "slurm")
+PLATFORMS = ("local", "docker", "slurm", "kubernetes", "lepton", "brev")
 
 
 def section(heading: str) -> str:
