@@ -6,16 +6,16 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["number", "read_regular", "whole_number"]
+__all__ = ["number", "open_regular", "read_regular", "whole_number"]
 
 # There is no file; or it is a link, a folder below a file, or a pipe that nothing reads.
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 
 
-def read_regular(path: Path, limit: int) -> bytes | None:
-    """The first `limit` bytes of a regular file; None for anything else, such as a link or a pipe.
+def open_regular(path: Path) -> BinaryIO | None:
+    """Open a regular file for reading; None for anything else, such as a link or a pipe.
 
     Never blocks on a pipe. Raises `OSError` for a file that exists and cannot be read.
     """
@@ -25,10 +25,19 @@ def read_regular(path: Path, limit: int) -> bytes | None:
         if error.errno in _NO_SUCH_FILE:
             return None
         raise
-    try:
-        return os.read(descriptor, limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    finally:
-        os.close(descriptor)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    return None
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """The first `limit` bytes of a regular file; None for anything else."""
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        return file.read(limit)
 
 
 def whole_number(value: Any, low: int, high: int) -> int:

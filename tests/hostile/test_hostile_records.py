@@ -18,11 +18,9 @@ from tao_sdk import LocalSDK
 from tao_sdk.job_states import JobState
 from tao_sdk.platforms.backend import Observation
 from tao_sdk.platforms.conformance import eventually
-from tao_sdk.platforms.local.job_files import JobFolder, LocalJob
-from tao_sdk.platforms.local.observe import read_records
 from tao_sdk.platforms.observation import update_from_observation
 from tao_sdk.process_identity import ProcessIdentity
-from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, record_name
+from tao_sdk.result_record import MAX_RECORD_BYTES, ResultRecord, read_records, record_name
 from tao_sdk.watcher import Watcher
 
 GOOD = {
@@ -103,15 +101,13 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED.keys())
 def test_whatever_has_the_name_of_a_record(tmp_path: Path, plant: Callable[[Path], object]) -> None:
-    job = LocalJob("j", JobFolder(tmp_path / "jobs" / "j"), tmp_path, 10, "h")
     plant(tmp_path / record_name(9))
-    assert read_records(job) == []
+    assert read_records(tmp_path, "j", 10) == []
 
 
 def test_a_long_record_is_not_read_whole(tmp_path: Path) -> None:
     (tmp_path / record_name(0)).write_text(record() + " " * MAX_RECORD_BYTES)
-    job = LocalJob("j", JobFolder(tmp_path / "jobs" / "j"), tmp_path, 1, "h")
-    assert [found.exit_code for found in read_records(job)] == [3]
+    assert [found.exit_code for found in read_records(tmp_path, "j", 1)] == [3]
 
 
 def test_other_jobs_are_seen_to_their_end(tmp_path: Path) -> None:
@@ -142,3 +138,33 @@ def test_other_jobs_are_seen_to_their_end(tmp_path: Path) -> None:
         process = ProcessIdentity.parse(rank["process"])
         assert process is not None
         os.killpg(process.pid, signal.SIGKILL)
+
+
+REPLACED = {
+    "pipes": "mkfifo job.log evidence.txt",
+    "devices": "ln -s /dev/zero job.log; ln -s /dev/zero evidence.txt",
+    "folders": "mkdir job.log evidence.txt",
+    "sparse files": "truncate -s 4G job.log; ln -s /etc/passwd evidence.txt",
+}
+
+
+@pytest.mark.parametrize("replace", REPLACED.values(), ids=REPLACED.keys())
+def test_a_job_that_replaces_its_own_files_hangs_no_command(tmp_path: Path, replace: str) -> None:
+    """Neither its supervisor, which writes the evidence, nor a command that reads its log."""
+    with LocalSDK(state_file=tmp_path / "s.json", work_dir=tmp_path / "root") as sdk:
+        folder = f"{tmp_path}/root/jobs/$TAO_JOB_ID"
+        results = f"mkfifo {tmp_path}/root/results/$TAO_JOB_ID/status.json"
+        command = f"cd {folder} && rm job.log; {replace}; {results}; exit 3"
+        job = sdk.create_job(command=command, gpu_count=0)
+        assert sdk.wait(job.id, timeout=120).status == "Error"
+    for words in (["status", job.id], ["logs", "--tail", "5", job.id], ["explain", job.id]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tao_sdk.cli", "--state", str(tmp_path / "s.json"), *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode < 125, done.stderr
+        assert "mistake" not in done.stderr
+    assert Path("/etc/passwd").stat().st_size

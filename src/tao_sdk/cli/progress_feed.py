@@ -11,6 +11,7 @@ from pathlib import Path
 from tao_sdk.cli.jobs import FoundJob
 from tao_sdk.errors import TaoError
 from tao_sdk.progress import Progress, ProgressReader
+from tao_sdk.untrusted import open_regular
 
 _FIRST_LINES = 1000
 """Of an existing log only the end is read, which shows the present progress."""
@@ -54,12 +55,15 @@ class ProgressFeed:
             return
         folder = Path(results)
         for path in sorted([*folder.glob("status.json"), *folder.glob("*/status.json")]):
-            size = path.stat().st_size
-            offset = self._offsets.get(path, max(0, size - _FIRST_STATUS_BYTES))
-            if size < offset:
-                offset = 0  # written anew
-            with path.open("rb") as file:
-                file.seek(offset)
+            file = open_regular(path)
+            if file is None:
+                continue
+            with file:
+                size = file.seek(0, 2)
+                offset = self._offsets.get(path, 0)
+                if size < offset:
+                    offset = 0  # written anew
+                offset = file.seek(max(offset, size - _FIRST_STATUS_BYTES))
                 data = file.read(size - offset)
             whole = data[: data.rfind(b"\n") + 1]
             for line in whole.decode("utf-8", "replace").splitlines():

@@ -7,9 +7,11 @@ from pathlib import Path
 from tao_sdk.errors import ValidationError
 from tao_sdk.platforms.backend import LogChunk, LogLine
 from tao_sdk.platforms.common.log_lines import lines_of
-from tao_sdk.untrusted import number
+from tao_sdk.untrusted import number, open_regular
 
 _BLOCK = 64 * 1024
+# The search for the beginning of a line ends here: a sparse file of any size has no line.
+_LONGEST_LINE = 16 << 20
 
 
 def read_chunk(path: Path, *, cursor: str, tail: int | None, limit: int, flush: bool) -> LogChunk:
@@ -31,20 +33,19 @@ def read_chunk(path: Path, *, cursor: str, tail: int | None, limit: int, flush: 
 
 def offset_of_last(path: Path, lines: int) -> int:
     """Where the last `lines` lines begin, read backwards."""
-    try:
-        handle = path.open("rb")
-    except FileNotFoundError:
+    handle = open_regular(path)
+    if handle is None:
         return 0
     with handle:
         end = handle.seek(0, 2)
         if lines <= 0:
             return end
-        position, wanted = end, lines
+        position, wanted, newest = end, lines, end
         # A newline at the very end finishes the last line; it does not begin another one.
         if position:
             handle.seek(position - 1)
             wanted += handle.read(1) == b"\n"
-        while position > 0:
+        while position > max(0, newest - _LONGEST_LINE):
             size = min(_BLOCK, position)
             position -= size
             handle.seek(position)
@@ -53,7 +54,8 @@ def offset_of_last(path: Path, lines: int) -> int:
             if found >= wanted:
                 return position + _nth_newline_from_end(block, wanted) + 1
             wanted -= found
-        return 0
+            newest = position if found else newest
+        return position
 
 
 def _nth_newline_from_end(block: bytes, n: int) -> int:
@@ -64,9 +66,9 @@ def _nth_newline_from_end(block: bytes, n: int) -> int:
 
 
 def _read(path: Path, offset: int, size: int) -> bytes:
-    try:
-        with path.open("rb") as handle:
-            handle.seek(offset)
-            return handle.read(size)
-    except FileNotFoundError:
+    handle = open_regular(path)
+    if handle is None:
         return b""
+    with handle:
+        handle.seek(offset)
+        return handle.read(size)

@@ -18,7 +18,7 @@ from tao_sdk.platforms.common.log_lines import whole_characters
 _SECOND = 19
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _WHEN = re.compile(_TIME)
-_PLACE = re.compile(rf"({_TIME})/(\d+)/({_TIME})/(\d+)")
+_PLACE = re.compile(rf"({_TIME})/(\d{{1,18}})/({_TIME})/(\d{{1,18}})")
 _FRACTION = re.compile(r"\.\d+")
 _START = "-"
 

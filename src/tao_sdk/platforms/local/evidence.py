@@ -14,6 +14,7 @@ from tao_sdk.platforms.local.job_files import LocalJob
 from tao_sdk.platforms.local.observe import reaching, snapshot
 from tao_sdk.platforms.local.status import interpret
 from tao_sdk.platforms.logs import LogStream
+from tao_sdk.untrusted import read_regular
 
 _LOG_LINES = 200
 _LOG_CHARACTERS = 256 * 1024
@@ -47,9 +48,9 @@ def evidence_of(job: LocalJob) -> RawEvidence:
 
 
 def _log_tail(job: LocalJob) -> str:
-    kept = job.folder.evidence
-    if kept.exists():
-        return kept.read_text(encoding="utf-8")
+    kept = read_regular(job.folder.evidence, _LOG_CHARACTERS)
+    if kept is not None:
+        return kept.decode("utf-8", "replace")
     # Its supervisor, which knew what to hide in the log, was killed.
     files = [
         PolledLog(partial(read_chunk, path), rank=rank) for rank, path in enumerate(job.log_files)

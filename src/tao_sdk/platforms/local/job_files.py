@@ -106,7 +106,8 @@ def _read_json(path: Path, if_empty: dict[str, Any] | None = None) -> dict[str, 
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read; on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    path.unlink(missing_ok=True)  # a job may have left a pipe or a link there
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "w", encoding="utf-8", errors="replace") as out:
         out.write(text)
         out.flush()

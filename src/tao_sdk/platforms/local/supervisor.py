@@ -27,6 +27,7 @@ from tao_sdk.platforms.local.orders import Orders
 from tao_sdk.platforms.local.process_groups import LEFTOVER_SECONDS, end_all
 from tao_sdk.platforms.local.rank_process import Gate, Rank, start
 from tao_sdk.result_record import record_name
+from tao_sdk.untrusted import open_regular
 
 _QUEUE_SECONDS = 0.2
 _KILL_SECONDS = 0.05
@@ -328,7 +329,10 @@ class Supervisor:
         tails = []
         share = _EVIDENCE_BYTES // orders.nodes
         for number in range(orders.nodes):
-            with open(self._folder.log(number, orders.nodes), "rb") as log:
+            log = open_regular(self._folder.log(number, orders.nodes))
+            if log is None:
+                continue  # the job has put something else in its place
+            with log:
                 # Twice as much as is kept: a secret cut at the beginning would not be recognised.
                 log.seek(max(0, log.seek(0, os.SEEK_END) - 2 * share))
                 text = log.read().decode("utf-8", "replace")
