@@ -16,7 +16,7 @@ from lab.docker.images import BUSYBOX
 from lab.kubernetes import Namespace
 from lab.kubernetes.api import name_of
 from lab.kubernetes.images import PYTHON
-from tao_sdk.errors import PlatformError, ValidationError
+from tao_sdk.errors import PlatformError, UnsupportedError, ValidationError
 from tao_sdk.models import Job
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.platforms.kubernetes import KubernetesSDK, volume_reader
@@ -134,6 +134,35 @@ def test_a_running_job_is_read_on_its_own_node(
     assert reading["spec"]["nodeName"] == working["spec"]["nodeName"]
     sdk.close()
     nothing_left(real)
+
+
+def test_a_folder_of_a_node_is_read_there(
+    sdk: KubernetesSDK, real: Namespace, tmp_path: Path
+) -> None:
+    folder = real.cluster.layout.volumes / f"{real.name}-node"
+    node = real.cluster.nodes[1]
+    job = ended(
+        sdk,
+        'echo 1 > "$TAO_RESULTS_ROOT/$TAO_JOB_ID/one"',
+        mounts=[f"hostpath://{folder}:/results"],
+        node_selector={"kubernetes.io/hostname": node},
+    )
+    source = results_of(sdk, job.id)
+    plan = plan_pull(source, tmp_path / "mine")
+    [reading] = [
+        pod
+        for pod in real.api.get(f"{real.path}/pods")["items"]
+        if name_of(pod).startswith("tao-read-")
+    ]
+    assert reading["spec"]["nodeName"] == node
+    list(copy_results(source, plan))
+    assert (tmp_path / "mine" / "one").read_text() == "1\n"
+    nothing_left(real)
+    # A job on several nodes leaves a part on each of them.
+    nodes = Path(sdk.store.path).parent.glob(f"*.kubernetes/{job.id}/nodes")
+    next(nodes).write_text("\n".join(real.cluster.nodes))
+    with pytest.raises(UnsupportedError, match="folders of 2 nodes"):
+        results_of(sdk, job.id)
 
 
 KILLED = """
