@@ -359,7 +359,7 @@ def test_a_gpu_lost_before_it_was_taken_back_is_named(public: Path, folders: str
 # ---------------------------------------------------------------- many at random
 
 
-@counts(25, 3_000)
+@counts(25, 1_500)
 def test_random_attacks(count: int) -> None:
     tried, ends, refusals, largest = Counter[str](), Counter[str](), Counter[str](), 0
     for number in range(count):
