@@ -263,10 +263,10 @@ def read_entries(text: str) -> None:
 
 TARGETS = {
     "slurm: squeue, sacct, scontrol, job files": Target(SLURM, read_slurm),
-    "slurm: log": Target(SLURM_LOG, read_slurm_log, CONTAINED),
+    "slurm: log": Target(SLURM_LOG, read_slurm_log),
     "slurm: cursor": Target("77.out=12,77.batch.err=3", slurm_logs.parse_cursor),
     "brev: supervisor, docker": Target(BREV, read_brev),
-    "brev: log": Target(BREV_LOG, read_brev_log, CONTAINED),
+    "brev: log": Target(BREV_LOG, read_brev_log),
     "brev: cursor": Target("128", brev_logs.parse_cursor),
     "brev: ls": Target(BREV_LS, brev_parse.parse_instances, NOT_UNDERSTOOD),
     "brev: search": Target(BREV_SEARCH, brev_parse.parse_offers, NOT_UNDERSTOOD),

@@ -55,7 +55,7 @@ def chunk_of(sections: Sequence[Section], *, flush: bool) -> LogChunk:
     """The answer of the program `logs`."""
     for section in sections:
         if section.name == "log":
-            start, size = map(int, section.words.split())
+            _, start, size = section.place()
             lines = tuple(
                 LogLine(line.decode("utf-8", "replace"), str(end))
                 for line, end in lines_of(section.data, start, size, flush=flush)

@@ -15,6 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tao_sdk.errors import PlatformError
+from tao_sdk.untrusted import number
+
 _SHARED = Path(__file__).parent / "programs"
 END = "end-of-answer"
 """The name of the last section; without it the answer is incomplete."""
@@ -33,6 +36,14 @@ class Section(NamedTuple):
     @property
     def text(self) -> str:
         return self.data.decode("utf-8", "replace")
+
+    def place(self) -> tuple[str, int, int]:
+        """Of a piece of a file: the words before it, where it begins, the size of the file."""
+        *names, begin, size = ["", "", *self.words.split()]
+        start, end = number(begin), number(size)
+        if start is None or end is None:
+            raise PlatformError(f"an answer makes no sense: {self.name} {self.words[:200]!r}")
+        return " ".join(names).strip(), start, end
 
 
 class Call(NamedTuple):

@@ -45,12 +45,12 @@ def chunk_of(
     for section in sections:
         if section.name != "stream":
             continue
-        name, start, size = section.words.split()
-        offsets.setdefault(name, int(start))
-        for line, end in lines_of(section.data, int(start), int(size), flush=flush):
+        name, start, size = section.place()
+        offsets.setdefault(name, start)
+        for line, end in lines_of(section.data, start, size, flush=flush):
             offsets[name] = end
             lines.append(LogLine(_text(line, labelled=labelled), format_cursor(offsets)))
-        more = more or int(start) + len(section.data) < int(size)
+        more = more or start + len(section.data) < size
     return LogChunk(tuple(lines), more, format_cursor(offsets) or "")
 
 
