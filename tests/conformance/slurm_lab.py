@@ -67,12 +67,14 @@ class SlurmPlatformLab(PlatformLab[SlurmSDK]):
     def snapshot(self) -> object:
         """What Slurm and the shared folder hold of this lab's jobs.
 
-        Without ended jobs, which Slurm forgets by itself meanwhile.
+        Without ended jobs, which Slurm forgets by itself meanwhile, and without jobs of other
+        labs on the same cluster: those work in other folders.
         """
         shared, queue = str(self.slurm.shared), ("squeue", "-h", "-r", "-u", self.slurm.user)
+        queued = self.slurm.run_as_user(*queue, "-S", "i", "-o", "%Z/|%i|%T|%N")
         return (
             self.slurm.run_as_user("find", shared, "-printf", "%P %s %m %T@\n"),
-            self.slurm.run_as_user(*queue, "-S", "i", "-o", "%i|%T|%N"),
+            [line for line in queued.splitlines() if line.startswith(f"{shared}/")],
         )
 
     def wait_until_finished(self, job: Job) -> None:

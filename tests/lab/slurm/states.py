@@ -19,15 +19,28 @@ USE_TOO_MUCH_MEMORY = "head -c 300M /dev/zero | tail -c 300M >/dev/null"
 
 def state_of(lab: SlurmLab, job: str) -> str:
     """What the controller says; "" when it has forgotten the job."""
+    return _told_by_controller(lab, job).get("JobState", "")
+
+
+def _told_by_controller(lab: SlurmLab, job: str) -> dict[str, str]:
     told = lab.run_as_root("scontrol", "-o", "show", "job", job, check=False)
-    words = dict(word.split("=", 1) for word in told.split() if "=" in word)
-    return words.get("JobState", "")
+    return dict(word.split("=", 1) for word in told.split() if "=" in word)
 
 
 def accounted_states_of(lab: SlurmLab, job: str) -> list[str]:
     """What the accounting says of every attempt, the oldest first."""
     words = ("sacct", "-D", "-X", "-n", "-P", "-j", job, "-o", "State")
     return [line.split()[0] for line in lab.run_as_root(*words).splitlines()]
+
+
+def is_accounted(lab: SlurmLab, job: str) -> bool:
+    """Whether the accounting has what the controller knows: the state and when the job ended."""
+    told = _told_by_controller(lab, job)
+    state, end = told["JobState"], told["EndTime"]
+    if state in {"PENDING", "RUNNING"}:
+        end = "Unknown"  # the controller tells when the job will have to end
+    words = ("sacct", "-X", "-n", "-P", "-j", job, "-o", "State,End")
+    return lab.run_as_root(*words).splitlines() == [f"{state}|{end}"]
 
 
 def wait_for_state(lab: SlurmLab, job: str, *states: str, seconds: float = 60) -> None:

@@ -190,7 +190,7 @@ with KubernetesSDK() as sdk:
 
 @pytest.mark.seed("003.1")
 def test_a_job_that_submits_jobs(sdk: KubernetesSDK, namespace: Namespace) -> None:
-    """In a pod there is no kubeconfig: its service account is who it is."""
+    """A pod has no kubeconfig: it uses the token of its service account, once it has one."""
     namespace.service_account("robot")
     code = namespace.add_volume("code")
     for package in (tao_sdk, urllib3):
@@ -205,6 +205,7 @@ def test_a_job_that_submits_jobs(sdk: KubernetesSDK, namespace: Namespace) -> No
         command="TAO_SDK_STATE_DIR=/tmp/state PYTHONPATH=/code python3 /code/inside.py",
         gpu_count=0,
         service_account="robot",
+        service_account_token=True,
         mounts=["pvc://code:/code:ro"],
     )
     assert complete(sdk, job) == f"Complete True\n{namespace.name}\n"

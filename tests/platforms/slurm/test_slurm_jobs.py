@@ -217,6 +217,18 @@ class TestAnotherCluster:
         seen = sdk.backend.observe([other])[job.id]
         assert "elsewhere" in seen.unreachable
 
+    def test_a_folder_of_that_name_is_not_deleted(self, lab: SlurmPlatformLab) -> None:
+        sdk = lab.sdk()
+        job = sdk.create_job(**lab.job("true"))
+        assert job.wait(timeout=60).status == "Complete"
+        mine = reference(sdk, job.id)
+        other = mine._replace(native={**mine.native, "cluster": "elsewhere"})
+        with pytest.raises(BackendUnreachableError, match="elsewhere"):
+            sdk.backend.delete_artifacts(other)
+        assert job.id in lab.jobs_in_reality()
+        assert sdk.delete_job_artifacts(job.id)
+        assert job.id not in lab.jobs_in_reality()
+
     def test_a_shared_folder_that_is_not_mounted(
         self, lab: SlurmPlatformLab, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -210,7 +210,10 @@ class ClusterAccess:
             )
         token = SERVICE_ACCOUNT / "token"
         if not token.exists():
-            raise KubeconfigError(f"{neither} the pod has none: there is no {token}")
+            raise KubeconfigError(
+                f"{neither} the pod has none: there is no {token} (a job gets one if it is created "
+                "with service_account_token=True)"
+            )
         address = f"[{host}]" if ":" in host else host
         values = {
             "server": f"https://{address}:{port}",

@@ -255,9 +255,12 @@ class SlurmBackend(Backend):
 
     def delete_artifacts(self, job: JobRef) -> bool:
         job_folder = folder_of(job)
-        sections = self.transport.run(
-            "delete", {"job_dir": job_folder.job_dir, "results": job_folder.results}
-        )
+        variables = {
+            "job_dir": job_folder.job_dir,
+            "results": job_folder.results,
+            "cluster": str(job.native["cluster"]),
+        }
+        sections = reached(self.transport.run("delete", variables))
         return only(mounted(sections)).name == "done"
 
     def check_path(self, path: str) -> bool:

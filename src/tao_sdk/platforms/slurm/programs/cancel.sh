@@ -1,10 +1,7 @@
 # Stop a job: a waiting one at once, a running one through its batch script, which gives it time.
 umask 077
 # On another cluster the same id is another job.
-here=$(cluster_name)
-if [ "$cluster" != "$here" ]; then
-  mark unreachable "the job is on cluster $cluster, and this is $here"; exit
-fi
+refuse_elsewhere
 # No process submits it again from here on; one that is just doing so cancels its submission. If the
 # mark cannot be made (a full disk), the job is stopped all the same.
 touch "$job_dir/unwanted" 2>/dev/null

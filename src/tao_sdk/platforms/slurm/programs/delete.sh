@@ -1,4 +1,6 @@
 # Remove what a job left.
+# On another cluster a folder of that name is another folder.
+refuse_elsewhere
 # Where the shared folder is not mounted nothing is there, and nothing is gone.
 jobs=${job_dir%/*}
 [ -d "$jobs" ] || { mark away "$jobs"; exit; }

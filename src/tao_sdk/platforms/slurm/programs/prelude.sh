@@ -13,6 +13,12 @@ for setting in SLURM_CLUSTERS SLURM_HINT SLURM_TIME_FORMAT \
   $(env | grep -oE '^(SBATCH|SQUEUE|SACCT|SCANCEL)_[A-Z_]+'); do unset "$setting"; done
 me=$(id -un)
 cluster_name() { scontrol show config 2>/dev/null | sed -n 's/^ClusterName *= *//p'; }
+# End the program where the job is not one of this cluster.
+refuse_elsewhere() {
+  here=$(cluster_name)
+  [ "$cluster" = "$here" ] && return
+  mark unreachable "the job is on cluster $cluster, and this is $here"; exit
+}
 # Is there a folder on the way to this path that we may not look into?
 hidden() {
   above=$1
