@@ -1,4 +1,4 @@
-"""Write a spec as JSON, YAML or TOML with nothing but the standard library.
+"""Write a spec as JSON, YAML or TOML.
 
 The order of the keys is kept, and what the usual readers (`json.loads`, `yaml.safe_load`,
 `tomllib.loads`) make of the text equals the spec.
@@ -9,21 +9,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tao_sdk.errors import ValidationError
 from tao_sdk.runner.spec_writer import spec_text
 
 CONFIG_FORMATS = ("json", "yaml", "toml")
 
 
+class SpecTypeError(ValidationError, TypeError):
+    """A value of a type that no spec file can hold."""
+
+
 def dump_spec(spec: dict[str, Any], config_format: str) -> str:
     """The text of a spec file; `config_format` is json, yaml or toml in any case."""
     if not isinstance(config_format, str):
-        raise TypeError(f"config_format must be text, not {type(config_format).__name__}")
+        raise SpecTypeError(f"config_format must be text, not {type(config_format).__name__}")
     name = config_format.lower()
     if name not in CONFIG_FORMATS:
         choices = ", ".join(CONFIG_FORMATS)
-        raise ValueError(f"config_format {config_format!r} is unknown: use one of {choices}")
+        raise ValidationError(f"config_format {config_format!r} is unknown: use one of {choices}")
     if not isinstance(spec, dict):
-        raise TypeError(f"specs must be a dict, not {type(spec).__name__}")
+        raise SpecTypeError(f"specs must be a dict, not {type(spec).__name__}")
     _check(spec, "specs", allow_none=name != "toml")
     return spec_text(spec, name)
 
@@ -33,7 +38,7 @@ def _check(value: Any, where: str, allow_none: bool) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"{where}: the key {key!r} is not text")
+                raise SpecTypeError(f"{where}: the key {key!r} is not text")
             _check_text(key, where)
             _check(item, f"{where}[{key!r}]", allow_none)
     elif isinstance(value, list):
@@ -43,16 +48,16 @@ def _check(value: Any, where: str, allow_none: bool) -> None:
         _check_text(value, where)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{where}: {value!r} is not a finite number")
+            raise ValidationError(f"{where}: {value!r} is not a finite number")
     elif value is None:
         if not allow_none:
-            raise TypeError(f"{where}: None cannot be written, as TOML has no null")
+            raise SpecTypeError(f"{where}: None cannot be written, as TOML has no null")
     elif not isinstance(value, (bool, int)):
-        raise TypeError(f"{where}: {type(value).__name__} cannot be written to a spec file")
+        raise SpecTypeError(f"{where}: {type(value).__name__} cannot be written to a spec file")
 
 
 def _check_text(text: str, where: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError(f"{where}: {text!r} is not valid Unicode text") from None
+        raise ValidationError(f"{where}: {text!r} is not valid Unicode text") from None

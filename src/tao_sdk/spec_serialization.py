@@ -15,7 +15,7 @@ from typing import Any
 
 from tao_sdk.errors import ValidationError
 from tao_sdk.plain_data import MAX_DEPTH
-from tao_sdk.spec_files import CONFIG_FORMATS
+from tao_sdk.spec_files import CONFIG_FORMATS, SpecTypeError
 
 __all__ = [
     "SpecTypeError",
@@ -24,10 +24,6 @@ __all__ = [
     "normalize_data",
     "normalize_specs",
 ]
-
-
-class SpecTypeError(ValidationError, TypeError):
-    """A value of a type that no spec file can hold."""
 
 
 def normalize_specs(specs: object, *, allow_none: bool = True) -> dict[str, Any]:

@@ -95,6 +95,11 @@ def test_a_deep_text_is_refused_by_every_reader(text: str, tmp_path: Path) -> No
             parse_references(str(tmp_path / name), "", ["a.b"])
 
 
+def test_a_null_that_toml_cannot_hold_is_an_error_of_ours() -> None:
+    with pytest.raises(ValidationError, match=r"specs\['a'\]: None cannot be written"):
+        build_entrypoint(command="run {config_path}", specs={"a": None})
+
+
 def test_a_long_field_of_a_table_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name\n" + "x" * 200_000)
     with pytest.raises(RunnerError, match="is not valid CSV"):
