@@ -33,8 +33,8 @@ _LONGEST_MESSAGE = 16 << 20
 # The stream on which the daemon says what is wrong with the log, without a time.
 _TROUBLE = 3
 _STREAMS = (_OUTPUT, _ERROR, _TROUBLE)
-_PLACE = rf"{_NOWHERE}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[^,/]*/\d+"
-_CURSOR = re.compile(f"([12]):({_PLACE}),({_PLACE})")
+_PLACE = rf"{_NOWHERE}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.:Z+-]*/\d{{1,18}}"
+_CURSOR = re.compile(f"([12]):({_PLACE}),({_PLACE})", re.ASCII)
 _SECOND = 19
 _FRACTION = re.compile(rb"\.(\d{1,6})")
 # Messages of the two streams are stored out of order by less than this. Those of the same time are
