@@ -236,6 +236,14 @@ def test_a_file_of_another_program_is_not_recovered(
     assert place.read_bytes() == b"not a database" * 1000
 
 
+def test_doctor_reports_an_emptied_store(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "s.tao.db"
+    place.touch(0o600)
+    place.with_name("s.tao.db-gate").touch(0o600)
+    assert main(["--state", str(place), "doctor"]) == 1
+    assert "is damaged: it is empty, and was a store" in capfd.readouterr().out
+
+
 def test_a_running_job_of_an_emptied_store_is_found_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from tao_sdk.cli.session import Place
 from tao_sdk.job_store import JobStore
 from tao_sdk.job_store.paths import StatePaths, state_paths
 from tao_sdk.job_store.schema import MIGRATIONS
-from tao_sdk.job_store.store_file import choose_mode, read_header
+from tao_sdk.job_store.store_file import REMEDY, choose_mode, read_header, was_emptied
 from tao_sdk.progress.wording import amount_of_bytes
 from tao_sdk.watcher import is_watched
 
@@ -27,6 +27,9 @@ def check_state(place: Place) -> Iterator[Finding]:
     database = Path(paths.database)
     yield from _check_folder(paths)
     header, mode = read_header(database), choose_mode(database)
+    if was_emptied(database):
+        yield problem("store", f"{database} is damaged: it is empty, and was a store", REMEDY)
+        return
     if header is None:
         yield Finding("store", f"none yet; the first job makes {database} ({mode} mode)")
         return
