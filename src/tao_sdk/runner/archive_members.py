@@ -104,8 +104,8 @@ def tar_members(file: IO[bytes], path: str) -> Iterator[Member]:
         """Where tarfile would take a header it cannot read for the end of the archive."""
 
         @classmethod
-        def frombuf(cls, *args: Any, **kwargs: Any) -> StrictHeader:
-            info = super().frombuf(*args, **kwargs)
+        def frombuf(cls, *args: Any) -> StrictHeader:  # tarfile gives no keywords
+            info = super().frombuf(*args)
             forward.kind = info.type
             return info
 
