@@ -21,7 +21,7 @@ EXTRAS = {
     "docker": ("docker", "urllib3"),
     "kubernetes": ("kubernetes", "urllib3"),
     "lepton": ("urllib3",),
-    "automl": ("optuna", "scipy"),
+    "automl": ("optuna", "numpy", "scipy", "threadpoolctl", "cmaes"),
     "web": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "tui": ("textual",),
