@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parents[1]
 PROBE = """
 import signal, subprocess, sys
 def test_children_have_the_usual_signals():
@@ -21,7 +23,7 @@ def test_children_have_the_usual_signals():
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_what_the_parent_ignores_is_undone(tmp_path: Path, workers: str) -> None:
     numbers = [int(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)]
-    (tmp_path / "conftest.py").write_bytes((Path(__file__).parents[1] / "conftest.py").read_bytes())
+    (tmp_path / "conftest.py").write_bytes((TESTS / "conftest.py").read_bytes())
     (tmp_path / "test_probe.py").write_text(PROBE.format(numbers=numbers))
 
     def ignore() -> None:
@@ -31,6 +33,7 @@ def test_what_the_parent_ignores_is_undone(tmp_path: Path, workers: str) -> None
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, "."],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         timeout=120,

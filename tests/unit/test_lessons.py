@@ -8,7 +8,6 @@ for work that is done. Lessons without a better home are proved at the end of th
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import re
 import subprocess
@@ -30,9 +29,6 @@ HERE = "tests/unit/test_lessons.py"
 KUBERNETES = "tests/platforms/kubernetes"
 BREV = "tests/platforms/brev"
 
-# Work to come, and the module that will show that it is there.
-TO_COME: dict[str, str] = {}
-
 
 @dataclass(frozen=True)
 class Lesson:
@@ -40,7 +36,6 @@ class Lesson:
 
     defect: str
     proofs: tuple[str, ...] = ()
-    waits_for: tuple[str, ...] = ()
 
 
 STORE = "tests/unit/test_job_store.py"
@@ -257,7 +252,7 @@ PROOFS = [(name, proof) for name, lesson in LESSONS.items() for proof in lesson.
 def test_every_lesson_is_in_the_table() -> None:
     expected = [f"D{n}" for n in range(1, 14)] + ["E1", "E6"] + [f"F{n}" for n in range(1, 16)]
     assert list(LESSONS) == expected
-    assert all(lesson.proofs or lesson.waits_for for lesson in LESSONS.values())
+    assert all(lesson.proofs for lesson in LESSONS.values())
 
 
 def find_test(node_id: str) -> tuple[ast.FunctionDef, str]:
@@ -283,19 +278,6 @@ def test_a_proof_exists_and_names_its_lesson(lesson: str, proof: str) -> None:
     function, said = find_test(proof)
     assert function.name.startswith("test_")
     assert re.search(rf"\b{lesson}\b", said), f"{proof} does not say that it proves {lesson}"
-
-
-@pytest.mark.parametrize("work", TO_COME)
-def test_nothing_waits_for_work_that_is_done(work: str) -> None:
-    waiting = [name for name, lesson in LESSONS.items() if work in lesson.waits_for]
-    assert waiting, f"no lesson waits for {work}: take it out of TO_COME"
-    assert importlib.util.find_spec(TO_COME[work]) is None, (
-        f"{TO_COME[work]} is there now: name the tests that prove {', '.join(waiting)} for it"
-    )
-
-
-def test_lessons_wait_for_known_work_only() -> None:
-    assert {work for lesson in LESSONS.values() for work in lesson.waits_for} == set(TO_COME)
 
 
 # -- lessons proved here

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -114,6 +116,25 @@ def test_attaching_creates_nothing(tmp_path: Path) -> None:
         with pytest.raises(JobNotFoundError, match=rf"no job b of local in {path}$"):
             tao_sdk.attach(f"tao://local/b?state={path}")
         assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["text", "database"])
+def test_an_address_beside_an_unrelated_file_creates_no_store(tmp_path: Path, kind: str) -> None:
+    """`run.db` might be a database of NVIDIA's SDK, whose jobs `run.json` takes over."""
+    unrelated = tmp_path / "run.db"
+    if kind == "text":
+        unrelated.write_text("not a database")
+    else:
+        with contextlib.closing(sqlite3.connect(unrelated)) as connection:
+            connection.execute("CREATE TABLE jobs (title TEXT)")
+    uri = f"tao://local/a?state={tmp_path / 'run.json'}"
+    with pytest.raises(JobNotFoundError, match="no job a of local"):
+        tao_sdk.attach(uri)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tao_sdk.cli", "status", uri], capture_output=True, check=False
+    )
+    assert b"no job a of local" in ended.stderr
+    assert list(tmp_path.iterdir()) == [unrelated]
 
 
 @pytest.mark.parametrize("theirs", ["another", "none", "the same"])

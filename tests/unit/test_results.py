@@ -219,7 +219,7 @@ def test_a_folder_in_the_way_of_a_file_is_reported(results: Path, copy: Path) ->
     assert outcome["train/model.pth"] is State.COPIED
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.usefixtures("permissions_apply")
 @pytest.mark.parametrize("name", ["train", "train/model.pth"])
 def test_what_cannot_be_read_is_reported(results: Path, copy: Path, name: str) -> None:
     (results / name).chmod(0)

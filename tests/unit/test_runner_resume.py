@@ -171,7 +171,7 @@ class TestFind:
         save(tmp_path, "final/config.json", "final/model.safetensors")
         assert found(tmp_path) == "final"
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+    @pytest.mark.usefixtures("permissions_apply")
     def test_an_unreadable_folder_is_said(self, tmp_path: Path) -> None:
         save(tmp_path, "locked/model_epoch_2.pth", "model_epoch_1.pth")
         (tmp_path / "locked").chmod(0)

@@ -132,7 +132,7 @@ def test_a_session_file_is_looked_at_and_left_alone(tmp_path: Path) -> None:
         assert session.read_text() == text
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+@pytest.mark.usefixtures("permissions_apply")
 def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "a.json").touch(mode=0o200)
     with pytest.raises(StoreError, match="cannot read"):
@@ -284,7 +284,7 @@ def test_a_link_to_a_store_is_the_same_store(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("link.db-")]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.usefixtures("permissions_apply")
 def test_a_folder_without_permission_is_an_error_of_ours(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError):

@@ -28,7 +28,7 @@ def manual_page(root: click.Context) -> str:
         ".SH SYNOPSIS",
         *_synopsis(root),
         ".SH DESCRIPTION",
-        *_text(rest),
+        *_below_heading(rest),
         ".SH OPTIONS",
         *_options(root, set()),
         ".SH COMMANDS",
@@ -39,7 +39,7 @@ def manual_page(root: click.Context) -> str:
         lines += [f'.SS "{escaped(words)}"', *_synopsis(context)]
         lines += [*_text(_paragraphs(context.command.help)), *_options(context, common)]
         lines += _text(_paragraphs(context.command.epilog))
-    lines += [".SH EXIT STATUS", *_text(_paragraphs(group.epilog), heading=False)]
+    lines += [".SH EXIT STATUS", *_below_heading(_paragraphs(group.epilog), titled=False)]
     lines += [".SH ENVIRONMENT", *_environment()]
     return "\n".join(lines)
 
@@ -75,14 +75,19 @@ def _paragraphs(text: str | None) -> list[str]:
     return [part for part in inspect.cleandoc(text or "").split("\n\n") if part.strip()]
 
 
-def _text(paragraphs: list[str], *, heading: bool = True) -> Iterator[str]:
+def _below_heading(paragraphs: list[str], *, titled: bool = True) -> list[str]:
+    """A heading begins a paragraph by itself."""
+    return list(_text(paragraphs, titled=titled))[1:]
+
+
+def _text(paragraphs: list[str], *, titled: bool = True) -> Iterator[str]:
     for paragraph in paragraphs:
         yield ".PP"
         if not paragraph.startswith(_UNFILLED):
             yield escaped(" ".join(paragraph.split()))
             continue
         title, *rest = paragraph.removeprefix(_UNFILLED).splitlines()
-        if heading:
+        if titled:
             yield escaped(title)
         yield from (".nf", *(escaped(line) for line in rest), ".fi")
 

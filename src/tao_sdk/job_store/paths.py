@@ -37,7 +37,13 @@ class StatePaths(NamedTuple):
     @property
     def exist(self) -> bool:
         """Whether there is a store, or one of NVIDIA's SDK to be taken over."""
-        return Path(self.database).is_file() or Path(self.reference).is_file()
+        if Path(self.database).is_file():
+            return True
+        if not Path(self.reference).is_file():
+            return False
+        from tao_sdk.job_store.reference import is_reference  # loads SQLite
+
+        return is_reference(Path(self.reference))
 
 
 def resolve_sdk_state_paths(state_file: str | os.PathLike[str] | None = None) -> tuple[str, str]:

@@ -95,6 +95,16 @@ def _was_imported(connection: sqlite3.Connection, path: Path) -> bool:
     return bool(select_all(connection, "SELECT path FROM imports WHERE path = ?", (str(path),)))
 
 
+def is_reference(path: Path) -> bool:
+    """Whether the file is a job database of NVIDIA's SDK."""
+    try:
+        with closing(sqlite3.connect(_read_only_address(path), uri=True)) as connection:
+            connection.execute("SELECT jobs.job_id, checkpoints.id FROM jobs, checkpoints LIMIT 0")
+    except sqlite3.DatabaseError:
+        return False
+    return True
+
+
 def _read(path: Path) -> tuple[list[Row], list[Row]]:
     """The jobs, oldest first, and the checkpoints of the reference's database."""
     try:
