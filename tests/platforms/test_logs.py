@@ -312,13 +312,16 @@ class TestClosing:
         assert follower.all(LONG) == []
 
     def test_a_stream_that_is_dropped_closes_its_readers(self) -> None:
-        source = Dictated()
+        source, others = Dictated(), set(threading.enumerate())
         stream = LogStream([source], has_ended=lambda: False)
         assert next(stream) == "line 1"
-        threads = threading.active_count()
+        readers = set(threading.enumerate()) - others
+        assert readers
         del stream
         assert source.opened[0].closed.is_set()
-        assert threading.active_count() == threads - 1
+        for reader in readers:
+            reader.join(LONG)
+            assert not reader.is_alive()
 
     def test_a_stream_is_not_kept_alive_by_its_threads(self) -> None:
         stream = LogStream([Dictated()], has_ended=lambda: False)

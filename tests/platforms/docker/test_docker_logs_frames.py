@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from tao_sdk.errors import ValidationError
+from tao_sdk.errors import PlatformError, ValidationError
 from tao_sdk.platforms.backend import LogLine
 from tao_sdk.platforms.docker.log_frames import (
     THE_START,
+    FrameParser,
     LineReader,
     Message,
     Position,
@@ -220,3 +221,9 @@ def test_which_piece_of_a_log_is_worth_looking_at() -> None:
     assert not position.lies_behind(b"2023-11-14T21:59:59.950000000Z")
     assert not position.lies_behind(b"2023-11-14T22:00:00Z")
     assert not position.lies_behind(b"")
+
+
+@pytest.mark.parametrize("moment", [b"2026-04-20T07:00:00\xff", "2026-04-20T07:00:00²".encode()])
+def test_a_time_that_is_none_is_refused(moment: bytes) -> None:
+    with pytest.raises(PlatformError, match="make no sense"):
+        FrameParser().feed(frame((moment, 1, b"text\n")))

@@ -30,6 +30,7 @@ _HEADER = 8
 _stream_and_length_at = struct.Struct(">BxxxI").unpack_from
 _OUTPUT, _ERROR = 1, 2
 _LONGEST_MESSAGE = 16 << 20
+_NONSENSE = "the Docker daemon sent a log whose parts make no sense"
 # The stream on which the daemon says what is wrong with the log, without a time.
 _TROUBLE = 3
 _STREAMS = (_OUTPUT, _ERROR, _TROUBLE)
@@ -154,13 +155,16 @@ class FrameParser:
         while size - begin >= _HEADER:
             stream, length = _stream_and_length_at(held, begin)
             if stream not in _STREAMS or length > _LONGEST_MESSAGE:
-                raise PlatformError("the Docker daemon sent a log whose parts make no sense")
+                raise PlatformError(_NONSENSE)
             time = begin + _HEADER
             end = time + length
             if end > size:
                 break
             space = find(b" ", time, end) if stream != _TROUBLE else time - 1
-            messages.append((held[time:space], stream, held[space + 1 : end]))
+            moment = held[time:space]
+            if not moment.isascii():
+                raise PlatformError(_NONSENSE)
+            messages.append((moment, stream, held[space + 1 : end]))
             begin = end
         self._held = held[begin:]
         return messages
