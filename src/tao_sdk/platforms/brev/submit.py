@@ -6,10 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from tao_sdk.errors import BackendUnreachableError, PlatformError, SubmissionRejectedError
+from tao_sdk.errors import BackendUnreachableError, SubmissionRejectedError
 from tao_sdk.platforms.backend import JobRef, Plan, Submission
 from tao_sdk.platforms.brev import plan as planning
 from tao_sdk.platforms.brev.instances import Instances
@@ -35,7 +34,7 @@ class Submitter:
         self._instances = instances
         self._machine = machine
         self._ready: dict[str, float] = {}
-        self._refusals: dict[Plan, PlatformError] = {}
+        self._refusals: dict[Plan, Exception] = {}
         self._provided: set[str] = set()
         """Instances that were ordered for plans which are not submitted yet."""
 
@@ -48,10 +47,13 @@ class Submitter:
         ended: SimpleQueue[None] = SimpleQueue()
 
         def work() -> None:
-            with suppress(IndexError):
+            try:
                 while not stop.is_set():
                     self._provide(wanted.popleft(), stop)
-            ended.put(None)
+            except IndexError:  # nothing is wanted any more
+                return
+            finally:
+                ended.put(None)
 
         try:
             if len(wanted) < 2:
@@ -94,18 +96,19 @@ class Submitter:
         ]
         self._refusals.pop(plan, None)  # of an earlier attempt
         self._provided.add(name)
-        if not self._instances.ledger.order(entry):
-            self._provided.discard(name)
-            why = f"instance {name} was ordered for this plan before: make a new plan"
-            self._refusals[plan] = SubmissionRejectedError(why)
-            return
         try:
+            if not self._instances.ledger.order(entry):
+                self._provided.discard(name)
+                why = f"instance {name} was ordered for this plan before: make a new plan"
+                self._refusals[plan] = SubmissionRejectedError(why)
+                return
             self._instances.order(name, place.offers, flags)
             self._instances.wait_until_ready(name, new=True, stop=stop)
-        except PlatformError as error:
-            self._provided.discard(name)
-            self._instances.discard(name, f"its job could not be launched: {error}")
+        except Exception as error:  # noqa: BLE001 - a full disk, say: `submit` raises it
             self._refusals[plan] = error
+            self._provided.discard(name)
+            why = f"its job could not be launched: {error}"
+            self._instances.discard(name, why, only_ordered=True)
 
     def _renew_all(self) -> None:
         for name in tuple(self._provided):
