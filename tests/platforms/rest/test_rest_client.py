@@ -268,12 +268,21 @@ class TestRepeats:
         assert caught.value.busy
         assert len(server.exchanges) == 1
 
-    @pytest.mark.parametrize("value", ["soon", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT"])
+    @pytest.mark.parametrize("value", ["soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT"])
     def test_odd_retry_after(self, value: str) -> None:
         response = Response(429, {"Retry-After": value}, b"")
         delay = response.delay(0, repeatable=True)
         assert delay is not None
         assert delay >= 0.1
+
+    @pytest.mark.parametrize(
+        "value", ["9" * 400, "9" * 5000, "Fri, 31 Dec 99999 23:59:59 GMT", "1" + "0" * 20]
+    )
+    def test_an_impossible_retry_after(self, serve: Serve, connect: Connect, value: str) -> None:
+        server = serve(says(answer(b"later", 429, Retry_After=value)))
+        client = connect(server.url, QUICK._replace(busy=0.5))
+        with pytest.raises(BackendUnreachableError, match="HTTP 429: later"):
+            client.request("GET", "/")
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
     def test_a_failing_server_is_read_from_again(

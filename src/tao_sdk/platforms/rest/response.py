@@ -15,6 +15,7 @@ _QUOTED_CHARACTERS = 300
 # Seconds before each repeat. A shorter Retry-After does not count: zero would be a busy loop.
 _DELAYS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 _MAX_REPEATS_AFTER_FAILURE = 3
+_MAX_RETRY_AFTER_SECONDS = 86400.0
 
 
 class Response(NamedTuple):
@@ -63,11 +64,12 @@ class Response(NamedTuple):
 
     @property
     def retry_after(self) -> float:
-        """Seconds that the server asks us to wait; 0 if it does not say."""
+        """Seconds that the server asks us to wait; 0 if it does not say, or makes no sense."""
         from urllib3.exceptions import InvalidHeader
         from urllib3.util import Retry
 
         try:
-            return Retry().parse_retry_after(self.headers.get("Retry-After", "0"))
-        except InvalidHeader:
+            asked = Retry().parse_retry_after(self.headers.get("Retry-After", "0"))
+        except (InvalidHeader, ValueError, OverflowError):  # of a number or year that is too large
             return 0.0
+        return min(asked, _MAX_RETRY_AFTER_SECONDS)
