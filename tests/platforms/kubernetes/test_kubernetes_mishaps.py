@@ -13,6 +13,7 @@ from api_server import (
     ApiServer,
     Certificates,
     Handler,
+    HangUpError,
     Request,
     answer,
     encoded,
@@ -390,6 +391,29 @@ class TestCleanup:
         assert ("its last 3 lines" not in text) == is_all
         assert server.server is not None
         assert "tailLines=3" in server.server.targets("/log")[0]
+
+    def test_a_log_that_breaks_off_is_saved_by_a_later_attempt(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = answer(f"{TIME} line 0\n{TIME} line 1\n".encode())
+        logs = [whole[:-7], whole]
+
+        def node(seen: Request, connection: ssl.SSLSocket) -> None:
+            if "/log" in seen.target:
+                log = logs.pop(0)
+                connection.sendall(log)
+                if log is not whole:
+                    raise HangUpError
+                return
+            is_pods = seen.target.partition("?")[0].endswith("/pods")
+            connection.sendall(answer({"items": [ENDED] if is_pods else []}))
+
+        cleanup = Cleanup(server.answers(node, monkeypatch), files)
+        assert cleanup.advance([ended(JOB_ID)]) == [], "there is still something to do"
+        assert not files.named(JOB_ID, ".log"), "the cluster still has the whole log"
+        assert cleanup.advance([ended(JOB_ID)]) == [JOB_ID]
+        [text] = [path.read_text() for path in files.named(JOB_ID, ".log").values()]
+        assert text.endswith("line 1\n")
 
     def test_a_saved_log_is_not_read_again(
         self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch

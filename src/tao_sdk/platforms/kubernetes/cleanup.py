@@ -133,7 +133,10 @@ class Cleanup:
             if stream is not None:
                 with stream:
                     name = f"{name_of(pod)}{naming.LOG_SUFFIX}"
-                    self._files.write(job.job_id, name, _until_cut_short(stream))
+                    # The pod of a log that is followed is being removed: its end may not come
+                    # again. Any other log that breaks off is copied by a later attempt.
+                    pieces = _until_cut_short(stream) if follow else stream
+                    self._files.write(job.job_id, name, _with_note(pieces))
         except (TaoError, OSError) as error:
             _log.warning("cannot save the log of pod %s: %s", name_of(pod), error)
             # If the cluster answered, it is the pod's node that cannot be asked.
@@ -182,12 +185,17 @@ def _is_over(root: Mapping[str, Any], now: datetime) -> bool:
 
 def _until_cut_short(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """The bytes of a log. If the connection breaks off, what came until then is kept."""
-    lines, ends_line = 0, True
     try:
-        for piece in pieces:
-            lines, ends_line = lines + piece.count(b"\n"), piece.endswith(b"\n")
-            yield piece
+        yield from pieces
     except BackendUnreachableError as error:
         _log.warning("a log was cut short while it was saved: %s", error)
+
+
+def _with_note(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The bytes of a log, and a last line if earlier lines may have been left out."""
+    lines, ends_line = 0, True
+    for piece in pieces:
+        lines, ends_line = lines + piece.count(b"\n"), piece.endswith(b"\n")
+        yield piece
     if lines >= _LINES:
         yield (b"" if ends_line else b"\n") + _NO_MORE.format(lines).encode()
