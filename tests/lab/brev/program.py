@@ -202,6 +202,10 @@ def _children(pid: int) -> list[int]:
 
 
 def ls(cloud: Cloud, words: list[str]) -> None:
+    if "orgs" in words:
+        active = cloud.read("config.json").get("organization", "org-lab")
+        print(json.dumps([{"name": "lab", "id": active, "is_active": True}]))
+        return
     rows = [
         {
             "name": one["name"],

@@ -51,7 +51,7 @@ def plan_for(number: int) -> Plan:
         platform="brev",
         request=cast("Any", SimpleNamespace(options=BrevOptions())),
         artefacts=(),
-        intent={"instance": name, "ephemeral": True},
+        intent={"instance": name, "ephemeral": True, "organization": ""},
         payload=([], SimpleNamespace(instance=name, offers=(offer,))),
     )
 

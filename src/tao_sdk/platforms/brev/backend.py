@@ -27,7 +27,7 @@ from tao_sdk.platforms.brev import plan as planning
 from tao_sdk.platforms.brev.advance import Advancer, ends_of
 from tao_sdk.platforms.brev.client import BrevClient, NotLoggedInError
 from tao_sdk.platforms.brev.instances import Instances, Listener
-from tao_sdk.platforms.brev.ledger import Ledger
+from tao_sdk.platforms.brev.ledger import Ledger, organization_differs
 from tao_sdk.platforms.brev.logs import log_source
 from tao_sdk.platforms.brev.machine import Machine, clear_leftovers
 from tao_sdk.platforms.brev.observe import Observer, not_running
@@ -87,6 +87,7 @@ class BrevBackend(Backend):
             intent={
                 "instance": place.instance,
                 "ephemeral": place.ephemeral,
+                "organization": self.instances.organization(fresh=False),
                 "results": mount.source if mount else "",
             },
             results_dir=results_dir,
@@ -120,6 +121,17 @@ class BrevBackend(Backend):
 
     def observe(self, jobs: Sequence[JobRef]) -> Mapping[str, Observation]:
         return self._observer.observe(jobs)
+
+    def elsewhere(self, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+        active = self.instances.organization()
+        return {
+            job.job_id: (
+                f"the job was given to another organisation ({known}) than the active one "
+                f"({active}): choose it with `brev set`"
+            )
+            for job in jobs
+            if organization_differs(known := job.native.get("organization", ""), active)
+        }
 
     def advance(self, jobs: Sequence[JobRef]) -> Collection[str]:
         return self._advancer.advance(jobs)

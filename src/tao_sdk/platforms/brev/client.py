@@ -27,6 +27,7 @@ from tao_sdk.platforms.brev.parse import (
     parse_flags,
     parse_instances,
     parse_offers,
+    parse_organization,
     parse_version,
     says_no_login,
     why_not_made,
@@ -108,8 +109,19 @@ class BrevClient:
     # ------------------------------------------------------------------ its commands
 
     def instances(self) -> list[Instance]:
-        """`brev ls`: every instance of the account."""
+        """`brev ls`: every instance of the user in the active organisation."""
         return self._asked("ls", ["ls", "--json"], LIST_SECONDS, parse_instances)
+
+    def organization(self) -> str:
+        """`brev ls orgs`: the id of the active organisation, whose instances `brev ls` lists.
+
+        "" if the program does not say; older ones have no `--json` there.
+        """
+        with contextlib.suppress(RefusedError, ValueError):
+            return parse_organization(
+                self._run("orgs", ["ls", "orgs", "--json"], LIST_SECONDS).text
+            )
+        return ""
 
     def offers(self, *, gpus: bool) -> list[Offer]:
         """`brev search`: the types of instances on offer."""

@@ -77,6 +77,7 @@ class Instances:
         self._machine = machine
         self._listener = listener
         self._listed: TtlCache[list[Instance]] = TtlCache(_FRESH_SECONDS)
+        self._organization: TtlCache[str] = TtlCache(_FRESH_SECONDS)
 
     def listed(self, *, fresh: bool = True) -> dict[str, Instance]:
         """All instances of the account by name; with `fresh` as they are now."""
@@ -84,6 +85,12 @@ class Instances:
             self._listed.forget("all")
         listed = self._listed.get("all", self._cli.instances)
         return {instance.name: instance for instance in listed}
+
+    def organization(self, *, fresh: bool = True) -> str:
+        """The organisation whose instances are listed; "" if the program does not say."""
+        if fresh:
+            self._organization.forget("active")
+        return self._organization.get("active", self._cli.organization)
 
     def find(self, asked: str, *, fresh: bool = False) -> Instance:
         """The instance of that name or id."""
@@ -267,7 +274,10 @@ class Instances:
             return
         # After the entries were read: one that was seen before this list and is not in it is gone.
         there = self.listed()
+        organization = self.organization()
         for entry in entries:
+            if entry.is_elsewhere(organization):
+                continue  # that this list lacks it says nothing
             instance = there.get(entry.name)
             if instance is not None:
                 self.ledger.change(entry.name, seen=True)

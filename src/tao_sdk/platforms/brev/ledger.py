@@ -41,6 +41,11 @@ def ledger_of(store: str | Path) -> Ledger:
     return Ledger(Path(store).with_name(f"{Path(store).stem}.brev") / "instances")
 
 
+def organization_differs(known: str, active: str) -> bool:
+    """Whether these are two organisations, as far as both are known."""
+    return bool(known and active and known != active)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One instance that was ordered."""
@@ -67,6 +72,12 @@ class Entry:
     """The process that ordered it."""
     renewed_at: float = 0.0
     """When its owner last noted that it still waits for the instance."""
+    organization: str = ""
+    """The id of the organisation that it was ordered in, if the program tells it."""
+
+    def is_elsewhere(self, organization: str) -> bool:
+        """Whether it is in another organisation than this one, whose list lacks it."""
+        return organization_differs(self.organization, organization)
 
     @property
     def age_hours(self) -> float:

@@ -123,6 +123,12 @@ def parse_instances(text: str) -> list[Instance]:
     ]
 
 
+def parse_organization(text: str) -> str:
+    """`brev ls orgs --json`: the id of the active organisation; "" if none is named."""
+    active = [row for row in _rows(_json(text)) if row.get("is_active") is True]
+    return str(active[0].get("id") or "") if len(active) == 1 else ""
+
+
 def parse_offers(text: str) -> list[Offer]:
     """`brev search --json`, in the order in which they are offered."""
     found = []

@@ -87,6 +87,7 @@ class Submitter:
             max_hours=options.max_hours,
             idle_minutes=options.idle_minutes,
             state=ORDERED,
+            organization=plan.intent["organization"],
         )
         flags = [
             word
