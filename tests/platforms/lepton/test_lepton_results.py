@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from lepton_lab import LeptonLab
@@ -23,6 +25,7 @@ from tao_sdk.platforms.lepton.client import LeptonClient
 from tao_sdk.platforms.lepton.results import VolumeResults
 from tao_sdk.platforms.results import results_of
 from tao_sdk.results import State, copy_results, plan_pull
+from tao_sdk.results.sources import Entry, Kind
 
 NAMES = ["spaces in it", "ünïcödé 图", "100%25", "a?b#c&d=e", "new\nline", "quotes'\"`id`"]
 
@@ -217,3 +220,41 @@ class TestWhatCannotBeFetched:
             (folder / "train" / name).symlink_to(folder / "train", target_is_directory=True)
         found = list(source.entries())
         assert any("does a link lead back?" in entry.problem for entry in found)
+
+
+class _Endless:
+    """A workspace that lists a file of ten bytes and sends bytes for ever."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def headers_of(self, _path: str) -> dict[str, str]:
+        return {"Content-Length": "10", "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
+
+    def stream(self, _path: str, **_options: object) -> Any:
+        answer = self
+
+        class Answer(Iterator[bytes]):
+            status, headers = 200, {"Content-Range": ""}
+
+            def __enter__(self) -> Answer:
+                return self
+
+            def __exit__(self, *_error: object) -> None: ...
+
+            def __next__(self) -> bytes:
+                assert answer.sent < 1000, "the disk would be full"
+                answer.sent += 8
+                return b"x" * 8
+
+        return Answer()
+
+
+def test_no_more_is_written_than_was_listed(tmp_path: Path) -> None:
+    endless = _Endless()
+    source = VolumeResults(cast("LeptonClient", endless), "lepton-volume://v/f", "v", "/f")
+    entry = Entry("model.pth", Kind.FILE, 10, 1_445_412_480 * 10**9)
+    [one] = list(source.fetch([entry], tmp_path, lambda _: None, digests=False))
+    assert one.problem is not None
+    assert one.problem.state is State.CHANGED
+    assert endless.sent <= 3 * 16

@@ -189,10 +189,14 @@ class VolumeResults:
         with self._client.stream(path, silence=_SILENCE_SECONDS, start=start) as stream:
             if not _begins_at(start, stream):
                 count(-parts.drop(entry))
+            left = entry.size - parts.size_of(entry)
             with parts.path_of(entry).open("ab") as part:
                 for piece in stream:
                     part.write(piece)
                     count(len(piece))
+                    left -= len(piece)
+                    if left < 0:
+                        break  # it has grown since, or never ends: not the file that was listed
         if parts.size_of(entry) > entry.size:
             count(-parts.drop(entry))
 
