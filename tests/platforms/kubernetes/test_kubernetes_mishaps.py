@@ -235,7 +235,7 @@ def test_parts_of_gpus_are_not_hidden() -> None:
 def test_a_value_that_no_program_can_be_given() -> None:
     """The kernel takes at most 128 KiB for one variable."""
     plan.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A=") - 1)}))
-    with pytest.raises(ValidationError, match=r"env_vars\.A.*131,071"):
+    with pytest.raises(ValidationError, match=r"env_vars\.A.*131,072"):
         plan.refuse_impossible(request(env_vars={"A": "x" * (131_072 - len("A="))}))
 
 

@@ -135,7 +135,7 @@ class Cleanup:
                     name = f"{name_of(pod)}{naming.LOG_SUFFIX}"
                     # The pod of a log that is followed is being removed: its end may not come
                     # again. Any other log that breaks off is copied by a later attempt.
-                    pieces = _until_cut_short(stream) if follow else stream
+                    pieces = stream if opened is None else _until_cut_short(stream)
                     self._files.write(job.job_id, name, _with_note(pieces))
         except (TaoError, OSError) as error:
             _log.warning("cannot save the log of pod %s: %s", name_of(pod), error)
