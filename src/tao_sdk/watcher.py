@@ -1,5 +1,8 @@
 """The watcher of a store: observes every open job of every platform until none is left.
 
+It also attends platforms that past jobs left something on, such as a rented instance, until that is
+gone or is only kept.
+
 A lock lets exactly one process per store do this at a time. It keeps states, explanations and logs
 current while no other process is attached (`tao-sdk watch`, started by `tao-sdk run`).
 """
@@ -20,8 +23,9 @@ from tao_sdk import file_locks
 from tao_sdk.errors import TaoError
 from tao_sdk.job_store import JobStore
 from tao_sdk.models import JobStatus
+from tao_sdk.platforms.capabilities import HasLeftovers, Leftovers
 from tao_sdk.platforms.observation import describe
-from tao_sdk.platforms.registry import get
+from tao_sdk.platforms.registry import get, names
 from tao_sdk.platforms.sdk import PlatformSDK
 from tao_sdk.polling import PollSchedule
 
@@ -36,6 +40,8 @@ _LEASE_SECONDS = 3600.0
 _SHARE = 0.02
 _LONGEST_SECONDS = 60.0
 _COSTS = 3
+# What is left is attended at once, and then after delays that double up to this one.
+_LEFTOVERS_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,13 @@ class Watcher:
         self._schedules: dict[str, PollSchedule] = {}
         self._seen: dict[str, tuple[str, str]] = {}
         self._complained: set[str] = set()
+        self._platforms: list[str] | None = None
+        self._leftovers = 0
+        self._next_attendance: dict[str, tuple[float, float]] = {}
+        """When a platform with leftovers and without jobs is attended, and the delay after that."""
 
     def run(self) -> None:
-        """Watch until no job has been open for `idle_seconds`."""
+        """Watch until no job has been open, and nothing left to remove, for `idle_seconds`."""
         while True:
             with self._only_watcher():
                 self._watch_until_idle()
@@ -100,7 +110,7 @@ class Watcher:
 
     def _look_again(self) -> int:
         try:
-            return self.look()
+            return self.look() + self._leftovers
         except BrokenPipeError:
             raise  # nothing reads what this process reports
         except Exception as error:  # noqa: BLE001 - the next poll may succeed
@@ -112,7 +122,8 @@ class Watcher:
 
         Jobs of a platform that could not be asked count as open, and so do ended ones that are
         not cleaned up yet. Jobs of a platform that is not installed here do not count, because they
-        can never be watched from here.
+        can never be watched from here. Platforms without open jobs are attended, too, if past jobs
+        left something there that is to be removed.
         """
         rows = self._store.active_jobs()
         self._report_ended_elsewhere({row["job_id"] for row in rows})
@@ -141,7 +152,42 @@ class Watcher:
                 open_jobs += max(1, len(mine))
             for change in changes:
                 self._report(change)
+        self._leftovers = sum(map(self._attend_leftovers, self._used_platforms() - {*by_platform}))
         return open_jobs
+
+    def _used_platforms(self) -> set[str]:
+        """The platforms that keep files beside this store: only these can have leftovers."""
+        if self._platforms is None:
+            self._platforms = names()
+        return {name for name in self._platforms if self._store.folder(name).is_dir()}
+
+    def _attend_leftovers(self, platform: str) -> int:
+        """Remove what past jobs left on a platform without open jobs. Returns how much is due."""
+        try:
+            sdk = self._sdk(platform)
+            if not isinstance(sdk, HasLeftovers):
+                return 0
+            left = sdk.leftovers()
+            when, delay = self._next_attendance.get(platform, (0.0, self._poll_seconds))
+            if not left.due:
+                self._next_attendance.pop(platform, None)
+            elif time.monotonic() >= when:
+                following = time.monotonic() + delay, min(2 * delay, _LEFTOVERS_SECONDS)
+                self._next_attendance[platform] = following
+                self._complain_of(platform, left)
+                sdk.reconcile()
+                left = sdk.leftovers()
+        except Exception as error:  # noqa: BLE001 - it must not stop watching the others
+            self._complain_about(platform, error)
+            return 1 if platform in self._sdks else 0
+        self._complain_of(platform, left)
+        return len(left.due)
+
+    def _complain_of(self, platform: str, left: Leftovers) -> None:
+        for sentence in left.due:
+            self._complain_once(f"{platform}: {sentence}; tried again until it is gone")
+        for sentence in left.kept:
+            self._complain_once(f"{platform}: {sentence}")
 
     def _complain_about(self, source: str, error: Exception) -> None:
         _log.debug("%s cannot be asked", source, exc_info=error)

@@ -7,7 +7,7 @@ and does without abilities that a platform lacks.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tao_sdk.platforms.backend import Attempt, JobRef, Observation, RetryLimits
 
@@ -54,6 +54,23 @@ class Sweeps(Protocol):
 
     def sweep(self) -> None:
         """Remove it, if no process has looked for it lately. Every attending process calls this."""
+
+
+class Leftovers(NamedTuple):
+    """What past jobs left on a platform, one sentence each."""
+
+    due: Sequence[str] = ()
+    """To be removed by `reconcile`, again and again until it is gone."""
+    kept: Sequence[str] = ()
+    """Stays, although no job needs it."""
+
+
+@runtime_checkable
+class HasLeftovers(Protocol):
+    """An SDK that records what its jobs leave on the platform, such as rented instances."""
+
+    def leftovers(self) -> Leftovers:
+        """What the records of this store say. Opens no connection."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from brev_lab import BrevLab
 
 from lab.docker.images import BUSYBOX
-from tao_sdk.platforms.brev.ledger import ledger_of
+from tao_sdk.platforms.brev.ledger import KEPT, UNWANTED, Entry, ledger_of
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.watcher import Watcher
 
@@ -190,6 +191,58 @@ def test_what_a_killed_client_was_sending_does_not_stay(lab: BrevLab) -> None:
     lab.sdk().reconcile()
     left = [name for name, data in lab.readable_artefacts() if b"canary-5b1f" in data]
     assert left == []
+
+
+def record_instance(lab: BrevLab, **fields: Any) -> str:
+    """A rented instance of a job that no row of the store tells of."""
+    name = "tao-left"
+    lab.cloud.make(name)
+    ledger = ledger_of(lab.sdk().store.path)
+    ledger.order(Entry(name, "job-left", "g5.xlarge", 2.0, time.time(), seen=True, **fields))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"state": UNWANTED, "why": "its job has ended"}, "its job has ended"),
+        (
+            {"state": KEPT, "since": 1.0, "idle_minutes": 30, "why": "keep=True"},
+            "idle for more than 30 minutes",
+        ),
+    ],
+)
+def test_a_watcher_gives_back_instances_without_any_open_job(
+    lab: BrevLab, fields: dict[str, Any], why: str
+) -> None:
+    name = record_instance(lab, **fields)
+    said: list[str] = []
+    Watcher(lab.state_file, lambda _: None, said.append, poll_seconds=0.2).run()
+    assert lab.cloud.names() == {lab.instance}
+    assert ledger_of(lab.sdk().store.path).entries() == []
+    assert f"brev: instance {name} ($2.00 an hour) is to be given back: {why}" in said[0]
+
+
+def test_a_watcher_does_not_wait_for_instances_that_are_kept(lab: BrevLab) -> None:
+    name = record_instance(lab, state=KEPT, since=time.time(), idle_minutes=30, why="keep=True")
+    said: list[str] = []
+    with lab.cloud.faulty(down=True):  # no list is needed for this
+        Watcher(lab.state_file, lambda _: None, said.append, poll_seconds=0.2).run()
+    assert lab.cloud.names() == {lab.instance, name}
+    assert said == [f"brev: instance {name} is kept ($2.00 an hour): keep=True"]
+
+
+def test_a_watcher_goes_on_while_an_instance_cannot_be_deleted(lab: BrevLab) -> None:
+    name = record_instance(lab, state=UNWANTED, why="its job has ended")
+    watcher = Watcher(lab.state_file, lambda _: None, lambda _: None, poll_seconds=0.2)
+    thread = threading.Thread(target=watcher.run)
+    with lab.cloud.faulty(down=True):
+        assert watcher.look() == 0, "no job is open"
+        thread.start()
+        assert name in lab.cloud.names()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert lab.cloud.names() == {lab.instance}
 
 
 @pytest.mark.soak

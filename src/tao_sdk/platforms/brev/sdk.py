@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tao_sdk.job_states import JobState
 from tao_sdk.job_store import decode
-from tao_sdk.platforms.brev.ledger import IN_USE
+from tao_sdk.platforms.brev.ledger import IN_USE, KEPT, Ledger
 from tao_sdk.platforms.brev.options import BrevOptions, check_word
+from tao_sdk.platforms.brev.parse import cost
+from tao_sdk.platforms.capabilities import Leftovers
 from tao_sdk.platforms.sdk import PlatformSDK
 
 # Loaded by the first call that needs them.
@@ -53,9 +55,26 @@ class BrevSDK(PlatformSDK):
         self.backend.tend(self._unwatched())
         return settled
 
+    def leftovers(self) -> Leftovers:
+        """Instances that no job needs: those to be given back now, and those that are kept."""
+        unwatched = self._unwatched()
+        due, kept = [], []
+        for entry in self._ledger.entries():
+            price = cost(entry.price)
+            if entry.needs_attention or entry.name in unwatched:
+                why = entry.overdue or entry.why or "its job is over"
+                due.append(f"instance {entry.name} ({price}) is to be given back: {why}")
+            elif entry.state == KEPT:
+                kept.append(f"instance {entry.name} is kept ({price}): {entry.why}")
+        return Leftovers(due, kept)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.store.folder("brev") / "instances")
+
     def _unwatched(self) -> list[str]:
         """Instances whose jobs are over without any process having seen how they ended."""
-        ledger = self.backend.instances.ledger
+        ledger = self._ledger
         in_use = [entry.name for entry in ledger.entries() if entry.state == IN_USE]
         if not in_use:
             return []
