@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -17,6 +19,7 @@ from tao_sdk import LocalSDK
 from tao_sdk.cli import main
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.job_store import JobStore, NewJob
+from tao_sdk.job_store.recovery import salvage
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.watcher import Watcher
 
@@ -261,3 +264,25 @@ def test_a_running_job_of_an_emptied_store_is_found_again(
         assert sdk.get_job_status(job.id).status == "Running"
         assert sdk.cancel_job(job.id)
         assert sdk.wait(job.id).status == "Canceled"
+
+
+def test_recovery_without_hard_links_keeps_the_newest_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be in the write-ahead log only, which must not part from its file."""
+    place = tmp_path / "s.tao.db"
+    with JobStore(place) as store:
+        store.begin_submissions(
+            [NewJob(job_id, "", "", "local", "local", job_id, "") for job_id in JOBS[:3]]
+        )
+        with closing(sqlite3.connect(place)) as connection, connection:
+            connection.execute("UPDATE jobs SET native = '{' WHERE job_id = ?", (JOBS[0],))
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+        monkeypatch.setattr(os, "link", refuse)
+        saved = salvage(place)
+    assert (saved.jobs, saved.lost) == (2, 1)
+    with closing(sqlite3.connect(saved.kept_as)) as connection:
+        assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (3,)

@@ -21,6 +21,7 @@ from tao_sdk.job_states import validate_job_id
 from tao_sdk.job_store.database import Database
 from tao_sdk.job_store.deadline import Deadline
 from tao_sdk.job_store.file_gate import FileGate
+from tao_sdk.job_store.paths import PRIVATE_FILE
 from tao_sdk.job_store.rows import JSON_COLUMNS, Row, decode_strictly, known_status
 from tao_sdk.job_store.statements import insert_row
 from tao_sdk.job_store.store_file import (
@@ -222,9 +223,14 @@ def _last(connection: sqlite3.Connection, table: str, key: str) -> int:
 def _keep(path: Path) -> Path:
     """Give the damaged file another name, with its logs: they would be replayed into the new."""
     kept = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    # First, because it can fail: without its log the file would lack its newest jobs.
+    try:
+        os.link(path, kept)
+    except OSError:  # not every file system has hard links
+        shutil.copyfile(path, kept)
+        kept.chmod(PRIVATE_FILE)
     for suffix in (*_SIDECARS, "-shm"):
         beside = path.with_name(path.name + suffix)
         if beside.exists():
             beside.rename(f"{kept}{suffix}")
-    os.link(path, kept)
     return kept
