@@ -17,8 +17,9 @@ from fuzzing import counts
 
 from tao_sdk import LocalSDK
 from tao_sdk.cli import main
+from tao_sdk.errors import StoreError
 from tao_sdk.failures import Evidence, explain
-from tao_sdk.job_store import JobStore, NewJob
+from tao_sdk.job_store import JobStore, NewJob, recovery
 from tao_sdk.job_store.recovery import salvage
 from tao_sdk.platforms.conformance import eventually
 from tao_sdk.watcher import Watcher
@@ -286,3 +287,19 @@ def test_recovery_without_hard_links_keeps_the_newest_jobs(
     assert (saved.jobs, saved.lost) == (2, 1)
     with closing(sqlite3.connect(saved.kept_as)) as connection:
         assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (3,)
+
+
+def test_a_full_disk_stops_the_recovery_and_loses_no_job(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "s.tao.db"
+    content = good.read_bytes().replace(b"/nowhere/jobs/0000000", b'"nowhere/jobs/0000000', 1)
+    place.write_bytes(content)
+
+    def refuse(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(recovery, "insert_row", refuse)
+    with pytest.raises(StoreError, match=r"disk is full; it is as it was"):
+        salvage(place)
+    assert place.read_bytes() == content

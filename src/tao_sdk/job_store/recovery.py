@@ -107,8 +107,9 @@ def salvage(path: Path) -> Salvage:
             jobs, lost = _transfer(copy, draft, mode)
             kept = _keep(path)
             draft.replace(path)
-    except OSError as error:
-        raise StoreError(f"cannot recover {path}: {error.strerror}; it is as it was") from error
+    except (OSError, sqlite3.Error) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise StoreError(f"cannot recover {path}: {why}; it is as it was") from error
     return Salvage(jobs, lost, kept)
 
 
@@ -164,7 +165,7 @@ def _transfer(copy: Path, draft: Path, mode: Mode) -> tuple[int, int]:
                     continue
                 try:
                     insert_row(new, table, known)
-                except (sqlite3.IntegrityError, sqlite3.OperationalError, sqlite3.InterfaceError):
+                except (sqlite3.IntegrityError, sqlite3.InterfaceError):
                     lost[0] += table == "jobs"
         orphan = "NOT IN (SELECT job_id FROM jobs)"
         new.execute(f"UPDATE jobs SET parent_job_id = NULL WHERE parent_job_id {orphan}")
