@@ -303,3 +303,26 @@ def test_a_full_disk_stops_the_recovery_and_loses_no_job(
     with pytest.raises(StoreError, match=r"disk is full; it is as it was"):
         salvage(place)
     assert place.read_bytes() == content
+
+
+def test_jobs_that_never_were_do_not_count_as_lost(tmp_path: Path) -> None:
+    """Where the last page of jobs is damaged, the highest number cannot be read from them."""
+    place = tmp_path / "s.tao.db"
+    with JobStore(place) as store:
+        store.begin_submissions(
+            [
+                NewJob(f"{number:08x}-x", "", "", "local", "local", str(number), "")
+                for number in range(500)
+            ]
+        )
+    with closing(sqlite3.connect(place)) as connection:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'jobs'"
+        [page] = connection.execute(query).fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(place.read_bytes())
+    while content[(page - 1) * 4096] == 5:  # an inner page: its last child
+        page = int.from_bytes(content[(page - 1) * 4096 + 8 : (page - 1) * 4096 + 12], "big")
+    content[(page - 1) * 4096] = 0xFF
+    place.write_bytes(content)
+    saved = salvage(place)
+    assert saved.jobs + saved.lost == 500

@@ -215,10 +215,12 @@ def _rows(
 
 
 def _last(connection: sqlite3.Connection, table: str, key: str) -> int:
-    try:
-        return int(connection.execute(f"SELECT max({key}) FROM {table}").fetchone()[0] or 0)
-    except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError, ValueError):
-        return 0
+    """The highest key; 0 where neither the table nor SQLite's own note of it can be read."""
+    noted = f"SELECT seq FROM sqlite_sequence WHERE name IN ('{table}', 'jobs') ORDER BY seq DESC"
+    for query in (f"SELECT max({key}) FROM {table}", noted):
+        with suppress(sqlite3.DatabaseError, UnicodeDecodeError, TypeError, ValueError):
+            return int(connection.execute(query).fetchone()[0] or 0)
+    return 0
 
 
 def _keep(path: Path) -> Path:
