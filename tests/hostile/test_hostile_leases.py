@@ -130,6 +130,15 @@ def forged(path: Path, _: Path) -> None:
     path.chmod(0o666)
 
 
+def forge_many(path: Path) -> None:
+    """Live leases of GPUs that do not exist."""
+    keys = "\n".join(f"{number:x}" for number in range(13_000))
+    for number in range(60):
+        (path / str(number)).write_text(f"0.001\n{keys}")
+        (path / str(number)).chmod(0o666)
+        lock_it(path / str(number))
+
+
 def link(path: Path, precious: Path) -> None:
     path.symlink_to(random.choice([precious, precious / "file", Path("/dev/zero"), path]))
 
@@ -314,6 +323,15 @@ def test_a_sparse_ticket_costs_no_memory(public: Path, folders: str) -> None:
             mallory.do(sparse, public / "tmp" / inner / "0", public)
             mallory.do(lock_it, public / "tmp" / inner / "0")
         assert alice.do(take, folders) == ["a"]
+        assert alice.do(memory_mib) < before + 50
+
+
+def test_leases_of_gpus_that_do_not_exist_cost_no_memory(public: Path, folders: str) -> None:
+    with users(ALICE, MALLORY) as [alice, mallory]:
+        alice.do(make, folders)
+        before = alice.do(memory_mib)
+        mallory.do(forge_many, public / "tmp" / "taken")
+        assert alice.do(take, folders, ["GPU-1"]) == ["GPU-1"]
         assert alice.do(memory_mib) < before + 50
 
 

@@ -151,7 +151,7 @@ class GpuLeases:
     def look(self, keys: Sequence[str], ticket: Ticket | None, fraction: float = 1.0) -> Outlook:
         """What a job that wants (that part of) these GPUs has before it."""
         with self._exclusively() as folders:
-            used = _used(folders, tidy=False)
+            used = _used(folders, keys, tidy=False)
             free = _free(folders, keys, used, fraction)
             odd = (
                 folder.obstacle(_lock_name(key))
@@ -205,7 +205,7 @@ class GpuLeases:
                 return []
         lost: set[str] = set()
         with self._exclusively() as folders:
-            used = _used(folders, tidy=False, other_than=lease.name)
+            used = _used(folders, lease.keys, tidy=False, other_than=lease.name)
             for folder in folders:
                 for key in lease.keys:
                     name = _lock_name(key)
@@ -241,7 +241,7 @@ class GpuLeases:
     def free(self, keys: Sequence[str], fraction: float = 1.0, *, make: bool = True) -> list[str]:
         """Which of these GPUs (or that part of which) could be leased at this moment."""
         with self._exclusively(make=make) as folders:
-            return _free(folders, keys, _used(folders, tidy=False), fraction)
+            return _free(folders, keys, _used(folders, keys, tidy=False), fraction)
 
     def take_port(self) -> tuple[int, list[int]]:
         """Lease a port for the ranks of a job to meet on: (port, descriptors).
@@ -349,7 +349,7 @@ def _lock_free(
     lease: GpuLease, folders: Sequence[LeaseFolder], keys: Sequence[str], at_most: int
 ) -> None:
     """Lock up to that many of these GPUs which are free."""
-    used = _used(folders)
+    used = _used(folders, keys)
     for key in keys:
         if len(lease.keys) < at_most and _lock_gpu(lease, folders, key, used.get(key, 0.0)):
             lease.keys.append(key)
@@ -392,13 +392,18 @@ def _hold_again(lease: GpuLease, folder: LeaseFolder, name: str) -> int:
 
 
 def _used(
-    folders: Sequence[LeaseFolder], *, tidy: bool = True, other_than: str = ""
+    folders: Sequence[LeaseFolder],
+    wanted: Sequence[str],
+    *,
+    tidy: bool = True,
+    other_than: str = "",
 ) -> dict[str, float]:
-    """How much of each GPU is leased, as the files of live leases have it."""
+    """How much of each of these GPUs is leased, as the files of live leases have it."""
     leases: dict[tuple[str, str], float] = {}
     for folder in folders:
         for name, (fraction, *keys) in folder.live_files("taken", tidy=tidy):
-            for key in keys:
+            # Any user can name as many GPUs as they like: the others are not kept.
+            for key in set(wanted).intersection(keys):
                 leases[name, key] = _parse_fraction(fraction)
     used: dict[str, float] = {}
     for (name, key), fraction_leased in leases.items():
