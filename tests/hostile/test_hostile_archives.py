@@ -299,3 +299,14 @@ def test_global_headers_do_not_pile_up(tmp_path: Path) -> None:
     path.write_bytes(b"".join(members) + bytes(1024))
     with pytest.raises(RunnerError, match="its global headers have more than"):
         extract(str(path), str(tmp_path / "out"), say=print)
+
+
+def test_links_of_a_million_characters_do_not_pile_up(tmp_path: Path) -> None:
+    """They are made last of all: until then, their targets are kept."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "x/" * 500_000
+        archive.addfile(link)
+    with pytest.raises(RunnerError, match="is a link of 1,000,000 characters; nothing was"):
+        extract(str(path), str(tmp_path / "out"), say=print)

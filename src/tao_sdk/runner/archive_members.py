@@ -17,7 +17,7 @@ from .errors import RunnerError
 from .site_packages import importable
 
 COPY_BYTES = 1 << 20
-_LONGEST_LINK = 4096
+LONGEST_LINK = 4096
 # Of one member of a tar: names, links, attributes, a map of holes. They are kept in memory.
 _LARGEST_HEADER = 1 << 20
 _PAX_TYPES = (b"x", b"g", b"X")
@@ -239,7 +239,7 @@ def zip_members(file: IO[bytes], path: str) -> Iterator[Member]:
             kind, target = _zip_kind(name, mode), ""
             if kind == "symlink":
                 with archive.open(info) as content:
-                    target = os.fsdecode(content.read(_LONGEST_LINK + 1))
+                    target = os.fsdecode(content.read(LONGEST_LINK + 1))
             yield Member(
                 name,
                 kind,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from .archive_members import COPY_BYTES, Member, tar_members, zip_members
+from .archive_members import COPY_BYTES, LONGEST_LINK, Member, tar_members, zip_members
 from .errors import RunnerError
 from .notes import read_note, write_note
 from .site_packages import importable
@@ -212,6 +212,8 @@ class _Tree:
             self._make_room(place)
             self._write(place, member)
         elif member.kind == "symlink":
+            if len(member.target) > LONGEST_LINK:
+                raise self._refusal(member, f"is a link of {len(member.target):,} characters")
             self._make_room(place)
             self._links[place] = member
         elif member.kind == "hard link":
