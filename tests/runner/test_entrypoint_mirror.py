@@ -19,8 +19,10 @@ from stores import Bucket
 from lab.faults import Fault, FaultProxy
 from tao_sdk.runner import stage
 from tao_sdk.runner.context import read_context
+from tao_sdk.runner.notes import read_note
 from tao_sdk.runner.remote import Listing, RemoteFile, Request
 from tao_sdk.runner.report import Reporter
+from tao_sdk.runner.staging_lock import _Turns
 from tao_sdk.runner.tasks import StagingTask
 
 
@@ -320,3 +322,20 @@ def test_a_marker_of_another_user_proves_nothing(box: Container, bucket: Bucket)
         ended = box.successful("cat {config_path}", **wanted)
         assert ("is here already" in ended.err) is is_believed
     assert (mirror / "bucket" / "in" / "a").read_bytes() == b"A"
+
+
+def test_what_others_leave_in_place_of_a_note_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    assert read_note(str(tmp_path / "folder")) == {}
+    turns = _Turns(str(tmp_path / "turns"), "digest", "rank 0", attempt=2, rank=0)
+    Path(turns.path(1)).write_text('{"attempt": "first"}')
+    assert not turns.is_left_over(1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_of_a_note_of_another_user_little_is_read(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    note.write_text(json.dumps({"holder": "x" * 2_000_000}))
+    assert read_note(str(note)) != {}
+    os.chown(note, 12345, -1)
+    assert read_note(str(note)) == {}

@@ -9,6 +9,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+# Characters of a note of another user, who may have left anything.
+_MOST_OF_OTHERS = 1 << 20
 # Not there, not readable, or not a file of ours: a link, a pipe, a device.
 _NO_NOTE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 
@@ -25,12 +27,14 @@ def read_note(path: str, *, ours: bool = False) -> dict[str, Any]:
         if error.errno not in _NO_NOTE:
             raise
         return {}
+    found = os.fstat(descriptor)
+    is_foreign = found.st_uid not in (0, os.geteuid())
+    if not stat.S_ISREG(found.st_mode) or (ours and is_foreign):
+        os.close(descriptor)
+        return {}
     with open(descriptor, encoding="utf-8") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or (ours and found.st_uid not in (0, os.geteuid())):
-            return {}
         try:
-            note = json.load(file)
+            note = json.loads(file.read(_MOST_OF_OTHERS if is_foreign else -1))
         except (ValueError, RecursionError):
             return {}
     return note if isinstance(note, dict) else {}

@@ -197,7 +197,7 @@ class _Turns:
     def is_left_over(self, number: int) -> bool:
         """Was it begun by an attempt that has ended? A file that is just being made was not."""
         begun = read_note(self.path(number)).get("attempt", self._attempt)
-        return bool(begun < self._attempt)
+        return type(begun) is int and begun < self._attempt
 
     def holder(self, number: int) -> str:
         return str(read_note(self.path(number)).get("holder", "another rank"))
