@@ -309,3 +309,36 @@ def test_plain_parameters_describe_their_range() -> None:
     assert Plain(Real(1e-5, 1e-2, log=True)).describe() == "1e-05 to 0.01, log"
     assert Plain(Whole(8, 64, 8)).describe() == "8 to 64, steps of 8"
     assert Plain(Choice(("a", True))).describe() == "a, True"
+
+
+@pytest.mark.parametrize("bound", ["1e-5", [1e-5, "x"], math.inf, math.nan, True, None])
+def test_a_bound_that_is_no_number_is_refused(bound: Any) -> None:
+    """Or the range that is searched is another one than the one that was asked for."""
+    with pytest.raises(ValidationError, match=r"train\.lr: valid_min must be a finite number"):
+        space(
+            train__lr=leaf("float", 1e-3, minimum=0.0, maximum=1.0),
+            given={"custom_ranges": {"train.lr": {"valid_min": bound}}},
+        )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        leaf("float", "1e-3", minimum=0.0, maximum=1.0),
+        leaf("int", 1, minimum=0.2, maximum=0.8),
+        leaf("int", 2, minimum=1, maximum=4, math_cond="> 4"),
+        leaf("int", 2, minimum=1, math_cond="/ 0.5"),
+        leaf("int", 2, minimum=1, maximum=10**400),
+        leaf("optional_list", [1, 2], enum=[1, 2, 3]),
+        leaf("subset_list", "a", enum=["a", "b"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_searched_is_left_out_or_works(odd: dict[str, Any]) -> None:
+    found = space(train__x=odd, train__y=leaf("bool", default=True))
+    assert found.values(found.default_point())["train.y"] is True
+
+
+def test_bounds_of_a_log_scale_may_be_any_floats() -> None:
+    axis = Real(1e-320, 1.0, log=True)
+    assert axis.position_of(1.0) == 1.0

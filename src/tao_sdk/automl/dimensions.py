@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Choice", "Dimension", "Real", "Whole"]
+__all__ = ["Choice", "Dimension", "Real", "Whole", "is_number"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class Real:
         if self.high == self.low:
             return 0.5
         if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low, high = math.log(self.low), math.log(self.high)
+            return (math.log(value) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
 
     def holds(self, value: Any) -> bool:
-        return _is_number(value) and self.low <= value <= self.high
+        return is_number(value) and self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Whole:
 
     def holds(self, value: Any) -> bool:
         return (
-            _is_number(value)
+            is_number(value)
             and self.low <= value <= self.high
             and (value - self.low) % self.step == 0
         )
@@ -109,5 +110,11 @@ class Choice:
 Dimension = Real | Whole | Choice
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number that fits into a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

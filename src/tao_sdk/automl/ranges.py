@@ -6,10 +6,11 @@ derived from the default, and marked as ours, so that a review shows it.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
+
+from tao_sdk.automl.dimensions import is_number
 
 __all__ = ["Range", "RangeError", "is_rate", "range_of"]
 
@@ -131,6 +132,4 @@ def _required(default: float | None) -> float:
 
 def _number(declared: Any) -> float | None:
     """A finite number, or None."""
-    if isinstance(declared, bool) or not isinstance(declared, (int, float)):
-        return None
-    return declared if math.isfinite(declared) else None
+    return declared if is_number(declared) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tao_sdk.automl.dimensions import Choice, Dimension, Real, Whole
+from tao_sdk.automl.dimensions import Choice, Dimension, Real, Whole, is_number
 from tao_sdk.automl.exclusions import reason_against
 from tao_sdk.automl.parameters import Encoding, List, Plain, Power, Related, Subset
 from tao_sdk.automl.ranges import Range, RangeError, range_of
@@ -187,6 +187,11 @@ class _Builder:
                 if name not in CUSTOM_FIELDS:
                     hint = choices_for(name, CUSTOM_FIELDS)
                     raise ValidationError(f"custom_param_ranges: {path}: no field {name!r}: {hint}")
+                if name in ("valid_min", "valid_max") and not _is_bound(value):
+                    raise ValidationError(
+                        f"custom_param_ranges: {path}: {name} must be a finite number, or a list "
+                        f"of them, not {value!r}"
+                    )
                 changes[CUSTOM_FIELDS[name]] = value
             self._leaves[path] = {**leaf, **changes}
             self._custom[path] = set(changes)
@@ -252,11 +257,13 @@ class _Builder:
         kind = _kind(leaf, default)
         options = leaf.get("enum")
         if kind == "subset_list" and options:
+            if not isinstance(default, list):
+                raise RangeError(f"its value must be a list, not {default!r}")
             return Subset(tuple(options)), []
         if kind == "optional_list":
             if not (everything := list(options or default or [])):
                 raise RangeError("an optional list needs items to choose")
-            return Plain(Choice((None, everything))), []
+            return Plain(_choice(path, (None, everything), {}, default)), []
         if kind in ("bool", "boolean"):
             return Plain(_choice(path, (False, True), leaf, default)), []
         if options and kind not in _LISTS:
@@ -270,6 +277,8 @@ class _Builder:
     def _number(
         self, path: str, leaf: Mapping[str, Any], default: Any, *, is_whole: bool
     ) -> tuple[Encoding | Related, list[str]]:
+        if not is_number(default):
+            raise RangeError(f"its value {default!r} is no finite number")
         given = self._custom.get(path, ())
         found = range_of(path, default, leaf, is_whole=is_whole, log=leaf.get("log"), given=given)
         notes = [f"{bound} bound derived from the default" for bound in found.ours]
@@ -308,8 +317,11 @@ class _Builder:
 
 
 def _numbers(found: Range, *, is_whole: bool) -> Dimension:
+    low, high = (math.ceil(found.low), math.floor(found.high)) if is_whole else found[:2]
+    if low > high:
+        raise RangeError(f"there is no value from {found.low:g} to {found.high:g}")
     if is_whole:
-        return Whole(math.ceil(found.low), math.floor(found.high), log=found.log)
+        return Whole(int(low), int(high), log=found.log)
     return Real(float(found.low), float(found.high), found.log)
 
 
@@ -339,6 +351,8 @@ def _conditional(
             return _power(number, found), found
         if sign == "/":
             step = int(number)
+            if step < 1:
+                raise RangeError(f"multiples of {number:g} cannot be searched")
             low = math.ceil(found.low / step) * step
             high = math.floor(found.high / step) * step
             if low > high:
@@ -401,6 +415,10 @@ def _kind(leaf: Mapping[str, Any], default: Any) -> str:
         if one.get("type") in _NUMBERS and isinstance(default, (int, float)):
             return "float"
     return ""
+
+
+def _is_bound(value: Any) -> bool:
+    return is_number(value) or (isinstance(value, list) and all(map(is_number, value)))
 
 
 def _item_of(bound: Any, index: int) -> Any:
