@@ -326,3 +326,18 @@ def test_jobs_that_never_were_do_not_count_as_lost(tmp_path: Path) -> None:
     place.write_bytes(content)
     saved = salvage(place)
     assert saved.jobs + saved.lost == 500
+
+
+def test_a_database_of_another_program_with_a_log_is_not_recovered(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "jobs.db"
+    monkeypatch.setenv("TAO_SDK_STATE_DIR", str(tmp_path))
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE bookmarks (address)")
+        assert place.with_name("jobs.db-wal").exists()
+        assert main(["doctor", "--recover"]) == 125
+        assert "of another program" in capfd.readouterr().err
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute("SELECT address FROM bookmarks")

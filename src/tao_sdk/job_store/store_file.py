@@ -70,7 +70,7 @@ def read_header(path: Path) -> Header | None:
             "move it away; nothing was changed"
         )
     if _application_id(head) != schema.APPLICATION_ID:
-        if was_store(path):
+        if _has_locks(path):
             raise damaged(path, "its header is not that of a store")
         raise ForeignStoreError(
             f"{path} is a SQLite database of another program: choose another state file. (To take "
@@ -96,10 +96,21 @@ def is_ours(path: Path) -> bool:
 
 
 def was_store(path: Path) -> bool:
-    """Whether there are traces of a store of ours beside this file: locks, logs, job folders."""
-    if any(path.with_name(path.name + suffix).exists() for suffix in (*_LOCKS, "-wal", "-journal")):
+    """Whether there are traces of a store of ours beside this file: locks, logs, job folders.
+
+    Beside a database only the locks count: those of other programs have logs, too.
+    """
+    if _has_locks(path):
+        return True
+    if path.is_file() and _read_head(path).startswith(_MAGIC):
+        return False
+    if any(path.with_name(path.name + suffix).exists() for suffix in ("-wal", "-journal")):
         return True
     return any(_has_entries(folder) for folder in path.parent.glob(f"{path.stem}.*"))
+
+
+def _has_locks(path: Path) -> bool:
+    return any(path.with_name(path.name + suffix).exists() for suffix in _LOCKS)
 
 
 def was_emptied(path: Path) -> bool:
