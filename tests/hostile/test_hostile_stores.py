@@ -341,3 +341,32 @@ def test_a_database_of_another_program_with_a_log_is_not_recovered(
         assert "of another program" in capfd.readouterr().err
     with closing(sqlite3.connect(place)) as connection:
         connection.execute("SELECT address FROM bookmarks")
+
+
+@pytest.mark.parametrize("column", ["specs", "request", "failure"])
+def test_a_job_is_saved_without_its_damaged_details(
+    good: Path, tmp_path: Path, column: str
+) -> None:
+    place = tmp_path / "s.tao.db"
+    shutil.copy(good, place)
+    with closing(sqlite3.connect(place)) as connection, connection:
+        query = f"UPDATE jobs SET {column} = '{{' WHERE job_id = ?"  # noqa: S608 - ours
+        connection.execute(query, (JOBS[1],))
+    assert "damaged" in recovery.damage_of(place)
+    saved = salvage(place)
+    assert (saved.jobs, saved.lost) == (len(JOBS), 0)
+    assert recovery.damage_of(place) == ""
+
+
+def test_a_whole_store_that_cannot_be_opened_is_not_recovered(
+    good: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path / "s.tao.db"
+    shutil.copy(good, place)
+    monkeypatch.setenv("TAO_SDK_STORE_MODE", "network")
+    assert main(["--state", str(place), "doctor", "--recover"]) == 125
+    assert "but network mode is called for" in capfd.readouterr().err
+    assert list(tmp_path.glob("*damaged*")) == []

@@ -27,6 +27,7 @@ from tao_sdk.job_store.statements import insert_row
 from tao_sdk.job_store.store_file import (
     Mode,
     build,
+    choose_mode,
     connect,
     is_ours,
     read_header,
@@ -39,6 +40,7 @@ _SIDECARS = ("-wal", "-journal")
 # Each with the column that its rows are found by.
 _TABLES = {"jobs": "seq", "job_requests": "rowid", "checkpoints": "id", "events": "seq"}
 _SHORTEST_ROW = 20
+_DETAILS = frozenset(JSON_COLUMNS) - {"native"}
 
 
 class Salvage(NamedTuple):
@@ -53,6 +55,8 @@ class Salvage(NamedTuple):
 
 def damage_of(path: Path) -> str:
     """What is wrong with a store; "" for a whole one, or where there is none."""
+    with suppress(ForeignStoreError):  # told below
+        choose_mode(path)  # a whole store that the settings do not allow is not damaged
     database = Database(path)
     try:
         if not path.exists():
@@ -160,6 +164,8 @@ def _transfer(copy: Path, draft: Path, mode: Mode) -> tuple[int, int]:
             columns = {row[1] for row in new.execute(f"PRAGMA table_info({table})")}
             for row in _rows(old, table, key, copy.stat().st_size, lost if table == "jobs" else []):
                 known = {n: v for n, v in row.items() if n in columns and v is not None}
+                if table == "jobs":
+                    known = _without_damaged_details(known)
                 if table == "jobs" and damage_of_row({"status": None, "job_id": None, **known}):
                     lost[0] += 1
                     continue
@@ -176,6 +182,17 @@ def _transfer(copy: Path, draft: Path, mode: Mode) -> tuple[int, int]:
         if mode == "wal":
             new.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return int(jobs), lost[0]
+
+
+def _without_damaged_details(row: Row) -> Row:
+    """The row without what a job can do without: what ran, and why it failed."""
+    whole = dict(row)
+    for column in _DETAILS & row.keys():
+        try:
+            decode_strictly({"job_id": "", **row}, column)
+        except TaoError:
+            del whole[column]
+    return whole
 
 
 @contextmanager
