@@ -309,3 +309,20 @@ def test_what_is_stored_is_private_and_plain(tmp_path: Path) -> None:
     identity = json.loads((folder / "run.json").read_text())
     assert identity["seed"] == 7
     assert identity["objectives"] == [["loss", "minimize"]]
+
+
+def test_two_processes_that_ask_at_once_get_two_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = automl(tmp_path, max_concurrent=4)
+    other = automl(tmp_path, max_concurrent=4, resume=True)
+    storage = one._search._study._storage
+    make, numbers = storage.create_new_trial, []
+
+    def make_after_the_other(*arguments: Any) -> int:
+        numbers.append(other._search.ask().number)
+        return make(*arguments)
+
+    monkeypatch.setattr(storage, "create_new_trial", make_after_the_other)
+    numbers.append(one._search.ask().number)
+    assert sorted(numbers) == [0, 1]

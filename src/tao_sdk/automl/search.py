@@ -90,16 +90,16 @@ class Search:
         )
         copy.ask(distributions(self.space))
         asked = copy.get_trials(deepcopy=False)[-1]
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING,
-                params=asked.params,
-                distributions=asked.distributions,
-                user_attrs={**asked.user_attrs, SPECS: self._specs(asked)},
-                system_attrs=asked.system_attrs,
-            )
+        made = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=asked.params,
+            distributions=asked.distributions,
+            user_attrs={**asked.user_attrs, SPECS: self._specs(asked)},
+            system_attrs=asked.system_attrs,
         )
-        return self.trial(len(trials))
+        # Not `add_trial`, which does not say the number: another process may ask, too.
+        storage = self._study._storage
+        return self._view(storage.get_trial(storage.create_new_trial(self._study._study_id, made)))
 
     def tell(self, number: int, values: Sequence[float]) -> TrialView:
         """The values that a trial reached, one for each objective."""
