@@ -272,6 +272,7 @@ class TestSettings:
             ({"automl_max_concurrent": True}, "automl_max_concurrent: must be a whole number"),
             ({"target": "low"}, "target: must be a number"),
             ({"objectives": []}, "objectives must be a list"),
+            ({"metric": " / ", "direction": "minimize"}, "must be the name of a metric"),
             ({"objectives": [{"direction": "minimize"}]}, r"objectives\[0\]: must have a metric"),
             ({"objectives": [{"metric": "loss", "wait": 1}]}, "did you mean 'weight'"),
             ({"metric": "loss", "objectives": [{"metric": "loss"}]}, "not both"),
@@ -288,6 +289,9 @@ class TestSettings:
     def test_other_names_mean_the_same(self) -> None:
         assert parse_settings({"num_recommendations": 3}).max_trials == 3
         assert parse_settings({"algorithm": "b"}).algorithm == "auto"
+
+    def test_none_means_no_limit(self) -> None:
+        assert parse_settings({"automl_max_recommendations": None}).max_trials is None
 
 
 def test_a_result_that_does_not_fit_is_refused(tmp_path: Path) -> None:

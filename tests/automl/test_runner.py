@@ -19,7 +19,7 @@ from tao_sdk import LocalSDK
 from tao_sdk.automl import format_result, query_status
 from tao_sdk.automl.executor import MetricMissingError
 from tao_sdk.automl.runner import NoTrialSucceededError
-from tao_sdk.errors import StoreError, TaoError
+from tao_sdk.errors import StoreError, TaoError, ValidationError
 from tao_sdk.platforms.conformance import eventually
 
 
@@ -211,6 +211,24 @@ class TestRefused:
             settings={"automl_max_recommendations": 1},
             on_recommendation=resume,
         )
+
+    def test_jobs_of_another_store_are_not_submitted_again(
+        self, sdk: LocalSDK, model: Path, tmp_path: Path
+    ) -> None:
+        tune(sdk, model, tmp_path, settings={"automl_max_recommendations": 1})
+        with (
+            LocalSDK(state_file=tmp_path / "other.json", work_dir=tmp_path / "jobs") as other,
+            pytest.raises(ValidationError, match="resume it with that platform and state_file"),
+        ):
+            tune(other, model, tmp_path, resume=True)
+
+    def test_looking_changes_no_file(self, sdk: LocalSDK, model: Path, tmp_path: Path) -> None:
+        tune(sdk, model, tmp_path, settings={"automl_max_recommendations": 1})
+        [run] = (tmp_path / "work").iterdir()
+        (run / "journal.log").unlink()
+        before = sorted(one.name for one in run.iterdir())
+        assert "error" in query_status(run)
+        assert sorted(one.name for one in run.iterdir()) == before
 
 
 PROGRAM = """

@@ -33,15 +33,16 @@ class JournalError(StoreError):
 class Journal(BaseJournalBackend):
     """The journal of one workspace; any number of processes may read it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._lock = NetworkLock(path)
         self._offsets = [0]
         """Where each line that has been read begins; the last entry is where the next will."""
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, _PRIVATE))
-        except OSError as error:
-            raise JournalError(f"cannot write {path}: {error.strerror}") from error
+        if create:
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, _PRIVATE))
+            except OSError as error:
+                raise JournalError(f"cannot write {path}: {error.strerror}") from error
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The entries from this number on. A last line without its end is not there yet."""

@@ -13,9 +13,13 @@ from collections.abc import Iterable
 
 __all__ = ["MetricReader"]
 
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|[-+]?(?:nan|inf(?:inity)?)"
-_VALUE = rf"[\"']?\s{{0,4}}[:=]\s{{0,4}}(?P<value>{_NUMBER})(?![\w.])"
+_NUMBER = (
+    r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?"
+    r"|[-+]?(?:nan|inf(?:inity)?)"
+)
+_VALUE = rf"[\"']?\s{{0,4}}[:=]\s{{0,4}}(?P<value>{_NUMBER})(?!\w|[.,][0-9])"
 _SEPARATORS = re.compile(r"[\s/._-]+")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _WORDS = {
     "val": "(?:val|valid|validation)",
     "valid": "(?:val|valid|validation)",
@@ -23,9 +27,10 @@ _WORDS = {
     "train": "(?:train|training)",
     "training": "(?:train|training)",
 }
-# What makes another metric of the word that follows.
-_NOT_AFTER = "".join(
-    rf"(?<!{word}[\s])" for word in ("val", "valid", "validation", "test", "eval", "evaluation")
+# Any other word before a name makes another metric of it: `box loss`, `top5 acc`.
+_HARMLESS = frozenset(
+    {"average", "avg", "epoch", "final", "iter", "iteration", "mean", "step", "total"}
+    | {"train", "training"}
 )
 _ANY = re.compile(rf"(?<![\w/.-])(?P<name>[a-z][\w/.-]{{0,63}}(?: loss)?){_VALUE}", re.IGNORECASE)
 MAX_LINE = 4096
@@ -52,10 +57,11 @@ class MetricReader:
         return sorted(self._seen)
 
     def feed(self, line: str) -> None:
-        line = line[:MAX_LINE]
+        line = _COLOURS.sub("", line[:MAX_LINE])
         for metric, pattern in self._patterns.items():
             for match in pattern.finditer(line):
-                self.values[metric] = float(match["value"])
+                if match["before"] is None or match["before"].lower() in _HARMLESS:
+                    self.values[metric] = float(match["value"].replace(",", ""))
         if len(self._seen) < MAX_NAMES:
             self._seen.update(dict.fromkeys(match["name"] for match in _ANY.finditer(line)))
 
@@ -68,4 +74,5 @@ def _pattern(metric: str) -> re.Pattern[str]:
     else:
         optional = r"(?:[/_](?:epoch|step))?"
     name = r"[\s/_.-]".join(_WORDS.get(word, re.escape(word)) for word in words)
-    return re.compile(rf"(?<![\w/.-]){_NOT_AFTER}{name}{optional}{_VALUE}", re.IGNORECASE)
+    before = r"(?:(?P<before>[A-Za-z][\w/-]{0,63})[ \t]+)?"
+    return re.compile(rf"(?<![\w/.-]){before}{name}{optional}{_VALUE}", re.IGNORECASE)

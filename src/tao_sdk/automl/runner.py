@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -113,10 +114,13 @@ class AutoMLRunner:
             callbacks=Callbacks(metric_extractor, eval_fn, on_recommendation, on_result),
             poll_interval=self.poll_interval,
         )
-        with self.sdk.store.lease(f"automl {search.identity.id}", _LEASE_SECONDS) as mine:
-            if not mine:
-                owner = self.sdk.store.lease_owner(f"automl {search.identity.id}")
-                raise StoreError(f"{workspace.folder} is being tuned already, by {owner}")
+        with workspace.controlled() as alone, contextlib.ExitStack() as stack:
+            if not alone:  # no file locks there: the store has to do
+                name = f"automl {search.identity.id}"
+                if not stack.enter_context(self.sdk.store.lease(name, _LEASE_SECONDS)):
+                    owner = self.sdk.store.lease_owner(name)
+                    raise StoreError(f"{workspace.folder} is being tuned already, by {owner}")
+            search.require_jobs_in(self.sdk.platform, str(self.sdk.store.path))
             executor.run()
         return _result(search, executor.paused, baseline, final_eval_fn)
 

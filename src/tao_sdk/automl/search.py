@@ -27,6 +27,8 @@ __all__ = ["LIMIT", "Search", "TrialView", "view"]
 
 SPECS = "specs"
 """User attribute of a trial: the values that went into its spec."""
+JOBS_IN = "jobs_in"
+"""User attribute of the study: the platform and the store of its jobs."""
 LIMIT = "max_trials"
 """User attribute of the study: how many trials were last asked for."""
 _DIRECTIONS = {
@@ -100,6 +102,18 @@ class Search:
         # Not `add_trial`, which does not say the number: another process may ask, too.
         storage = self._study._storage
         return self._view(storage.get_trial(storage.create_new_trial(self._study._study_id, made)))
+
+    def require_jobs_in(self, platform: str, store: str) -> None:
+        """Jobs of one search are in one store: another one would not know them, and double them."""
+        here = [platform, store]
+        known = self._study.user_attrs.get(JOBS_IN)
+        if known is None:
+            self._study.set_user_attr(JOBS_IN, here)
+        elif known != here:
+            raise ValidationError(
+                f"the jobs of {self.workspace.folder} are on {known[0]}, in the store {known[1]}, "
+                f"not on {platform} in {store}: resume it with that platform and state_file"
+            )
 
     def tell(self, number: int, values: Sequence[float]) -> TrialView:
         """The values that a trial reached, one for each objective."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -105,7 +106,7 @@ def parse_settings(given: Mapping[str, Any]) -> Settings:
         if name not in values or "check" not in entry.metadata:
             continue
         value = values[name]
-        is_open = value is None and entry.default is None
+        is_open = value is None and "None" in str(entry.type)
         checked[entry.name] = (
             None if is_open else entry.metadata["check"](f"automl_settings: {name}", value)
         )
@@ -138,13 +139,19 @@ def _objectives(values: dict[str, Any]) -> tuple[Objective, ...]:
     given = {name: values.pop(name) for name in _OBJECTIVE_NAMES if name in values}
     several = given.get("objectives")
     if several is None:
-        metric = str(given.get("metric") or "loss")
+        metric = _metric("automl_settings: metric", given.get("metric") or "loss")
         return (Objective(metric, direction_of(metric, given.get("direction"))),)
     if given.keys() & {"metric", "direction"}:
         raise ValidationError("automl_settings: give either metric or objectives, not both")
     if not isinstance(several, list) or not several:
         raise ValidationError(f"automl_settings: objectives must be a list, not {several!r}")
     return tuple(_objective(index, one) for index, one in enumerate(several))
+
+
+def _metric(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.search(r"\w", value):
+        raise ValidationError(f"{name}: must be the name of a metric, not {value!r}")
+    return value
 
 
 def _objective(index: int, given: Any) -> Objective:
@@ -155,7 +162,7 @@ def _objective(index: int, given: Any) -> Objective:
     for name in given:
         if name not in allowed:
             raise UnknownOptionError(f"{where}: no field {name!r}{_hint(str(name), allowed)}")
-    metric = str(given["metric"])
+    metric = _metric(f"{where}.metric", given["metric"])
     return Objective(
         metric,
         direction_of(metric, given.get("direction")),

@@ -21,7 +21,7 @@ def query_status(workspace_path: str | Path) -> dict[str, Any]:
     try:
         workspace = find_run(Path(workspace_path))
         identity = workspace.identity()
-        storage = optuna.storages.JournalStorage(Journal(workspace.journal))
+        storage = optuna.storages.JournalStorage(Journal(workspace.journal, create=False))
         study = optuna.load_study(study_name=identity.id, storage=storage)
     except (StoreError, KeyError) as error:
         return {"error": str(error)}

@@ -7,9 +7,11 @@ another space or metric is refused with the difference.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,11 +21,14 @@ from tao_sdk.atomic_files import write_private_json
 from tao_sdk.automl.settings import Settings
 from tao_sdk.automl.space import Space
 from tao_sdk.errors import StoreError, ValidationError
+from tao_sdk.file_locks import NoFileLocksError, lock
+from tao_sdk.process_identity import ProcessIdentity
 
 __all__ = ["Identity", "Workspace", "WorkspaceError", "find_run"]
 
 IDENTITY = "run.json"
 JOURNAL = "journal.log"
+CONTROLLER = "controller.lock"
 _VERSION = 1
 
 
@@ -92,6 +97,34 @@ class Workspace:
             raise WorkspaceError(
                 f"{path} is damaged ({error}); nothing was changed. Its trials are in {JOURNAL}"
             ) from error
+
+    @contextlib.contextmanager
+    def controlled(self) -> Iterator[bool]:
+        """Be the one process that runs trials of this search, while the body runs.
+
+        False where the file system has no file locks, so that nothing is known. A killed process
+        controls nothing any more.
+        """
+        path = self.folder / CONTROLLER
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise WorkspaceError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            try:
+                mine = lock(descriptor, wait=False)
+            except NoFileLocksError:
+                yield False
+                return
+            if not mine:
+                owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "a process"
+                raise WorkspaceError(f"{self.folder} is being tuned already, by {owner}")
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(ProcessIdentity.current()).encode(), 0)
+            yield True
+        finally:
+            os.close(descriptor)
 
     def require_same(
         self, *, network: str, action: str, settings: Settings, space: Space
