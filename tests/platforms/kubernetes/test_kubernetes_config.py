@@ -414,6 +414,30 @@ class TestCredentials:
             ("Impersonate-Extra-reason", "two"),
         ]
 
+    @pytest.mark.parametrize(
+        "user",
+        [
+            {"as": "jane\nX-Other: 1"},
+            {"as": "jürgen"},
+            {"as-uid": "7\r\n"},
+            {"as": "jane", "as-groups": ["a", "組"]},
+            {"as": "jane", "as-user-extra": {"reason": ["one\n"]}},
+        ],
+        ids=str,
+    )
+    def test_impersonation_that_no_header_can_have(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: dict[str, object]
+    ) -> None:
+        with pytest.raises(NoAccessError, match="characters that no header can have"):
+            self.find(monkeypatch, tmp_path, {"token": "x", **user})
+
+    def test_extra_keys_of_an_impersonation_are_quoted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        user = {"as": "jane", "as-user-extra": {"example.com/ré\nason": ["one"]}}
+        found = self.find(monkeypatch, tmp_path, {"token": "x", **user}).impersonation
+        assert found[1:] == [("Impersonate-Extra-example.com%2Fr%C3%A9%0Aason", "one")]
+
     def test_a_certificate_leaves_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificates: Certificates
     ) -> None:

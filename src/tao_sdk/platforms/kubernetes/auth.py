@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tao_sdk import settings
 from tao_sdk.errors import BackendUnreachableError, CredentialError
@@ -53,6 +53,8 @@ _INSTEAD_OF_PROVIDER = {
 }
 
 _log = logging.getLogger("tao_sdk.kubernetes")
+# Besides letters and digits, the name of a header may have these characters.
+_HEADER_NAME = "!#$&'*+-.^_`|~"
 
 
 class NoAccessError(CredentialError, BackendUnreachableError):
@@ -426,8 +428,17 @@ def _bearer(token: str, where: str) -> Secret:
 def _impersonation(user: Entry) -> list[tuple[str, str]]:
     headers = [("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid"))]
     headers += [("Impersonate-Group", group) for group in user.texts("as-groups")]
-    for key, values in user.mapping("as-user-extra").items():
-        headers += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
+    extra = user._replace(values=user.mapping("as-user-extra"))
+    for key in extra.values:
+        # Names of headers have few characters: API servers decode the others.
+        name = f"Impersonate-Extra-{quote(str(key), safe=_HEADER_NAME)}"
+        headers += [(name, value) for value in extra.texts(key)]
+    for name, value in headers:
+        if not (value.isascii() and value.isprintable()):
+            raise KubeconfigError(
+                f"{user.file}: {name} of user {user.name!r} would be {value!r}, "
+                "which has characters that no header can have"
+            )
     return [(name, value) for name, value in headers if value]
 
 
