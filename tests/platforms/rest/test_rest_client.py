@@ -28,6 +28,7 @@ from tao_sdk.platforms.rest import (
     Timeouts,
     proxy_for,
 )
+from tao_sdk.platforms.rest import client as client_module
 from tao_sdk.secrets import Secret
 
 Handler = Callable[["Exchange"], None]
@@ -809,6 +810,44 @@ def tunnel_to(exchange: Exchange, port: int) -> None:
 
 
 # ---------------------------------------------------------------------- streams
+
+
+class TestLimits:
+    def test_an_endless_answer_ends_with_an_error(
+        self, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(client_module, "_MAX_BODY_BYTES", 100_000)
+        client = connect(serve(endless(200)).url)
+        with pytest.raises(BackendUnreachableError, match="answer has more than 100,000 bytes"):
+            client.request("GET", "/x")
+
+    def test_an_error_answer_to_a_stream_is_read_in_part(
+        self, serve: Serve, connect: Connect
+    ) -> None:
+        with pytest.raises(RefusedError) as caught:
+            connect(serve(endless(403)).url).stream("/log")
+        assert caught.value.status == 403
+
+    def test_an_error_answer_to_a_stream_that_stalls(self, serve: Serve, connect: Connect) -> None:
+        over = threading.Event()
+
+        def stall(exchange: Exchange) -> None:
+            exchange.say(CHUNKED.replace(b"200 OK", b"403 X") + chunk(b"you may not"))
+            over.wait(30)
+
+        client = connect(serve(stall).url, Timeouts(connect=5, read=0.2, write=5, busy=5))
+        with pytest.raises(RefusedError, match="you may not"):
+            client.stream("/log")
+        over.set()
+
+
+def endless(status: int) -> Handler:
+    def handler(exchange: Exchange) -> None:
+        exchange.say(CHUNKED.replace(b"200 OK", b"%d X" % status))
+        while True:  # until the client has closed the connection
+            exchange.say(chunk(b"x" * 10_000))
+
+    return handler
 
 
 class TestStreams:

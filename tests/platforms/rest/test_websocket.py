@@ -17,6 +17,7 @@ from test_rest_client import Server as TlsServer
 from lab.scripted import read_head
 from tao_sdk.errors import BackendUnreachableError
 from tao_sdk.platforms.rest import Proxy, RefusedError, RestClient
+from tao_sdk.platforms.rest import websocket as websocket_module
 
 __all__ = ["authority"]
 
@@ -148,6 +149,26 @@ def test_parts_are_joined_and_pings_are_answered(
         assert socket_.receive() == b"one message"
         assert socket_.receive() == b"", "the connection is lost"
     assert pongs == [(PONG, b"there?")]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        struct.pack("!BBQ", 0x80 | BINARY, 127, 1 << 62),
+        sent(BINARY, b"x" * 600, final=False) + sent(CONTINUATION, b"x" * 600),
+    ],
+    ids=["one frame", "parts"],
+)
+def test_a_message_has_a_limit(
+    serve: Callable[[str, Script], RestClient], monkeypatch: pytest.MonkeyPatch, frames: bytes
+) -> None:
+    monkeypatch.setattr(websocket_module, "_MAX_MESSAGE_BYTES", 1000)
+    client = serve(ACCEPTED, lambda connection: connection.sendall(frames))
+    with (
+        client.websocket("/exec", PROTOCOL, silence=20) as socket_,
+        pytest.raises(BackendUnreachableError, match="more than 1,000 bytes"),
+    ):
+        socket_.receive()
 
 
 def test_silence_ends_it(serve: Callable[[str, Script], RestClient]) -> None:

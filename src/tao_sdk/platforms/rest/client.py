@@ -38,6 +38,10 @@ _MAX_CONNECTIONS = 256
 # Load balancers drop connections after some idle minutes, often without telling either side.
 _MAX_IDLE_SECONDS = 60.0
 _PIECE_BYTES = 65536
+# No answer that is read whole is nearly as long: a server that sends more is none of ours.
+_MAX_BODY_BYTES = 256 * 1024 * 1024
+# Of an answer that is no success, where a stream was asked for: messages quote its beginning.
+_MAX_ERROR_BYTES = 1024 * 1024
 # A peer that disappears is noticed after half a minute, also while nothing is sent.
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _SOCKET_OPTIONS = [
@@ -142,8 +146,7 @@ class RestClient:
             with self._manager(tls, new_connection) as manager:
                 answer = self._open(manager, method, target, body, headers, seconds)
                 with contextlib.closing(answer):
-                    content = answer.read(decode_content=True)
-                    return Response(answer.status, answer.headers, content)
+                    return Response(answer.status, answer.headers, self._body(answer))
 
         give_up_at = time.monotonic() + self._timeouts.busy
         for repeats in count():
@@ -181,7 +184,7 @@ class RestClient:
             if answer.status in (200, 206):
                 return Stream(answer, self._unreachable)
             with contextlib.closing(answer):
-                return Response(answer.status, answer.headers, answer.read(decode_content=True))
+                return Response(answer.status, answer.headers, self._error_body(answer))
 
         found = self._once_more_if_lost(send, call, True)
         if isinstance(found, Stream):
@@ -214,7 +217,7 @@ class RestClient:
             if handshake.is_accepted(answer.status, answer.headers):
                 return self._upgraded(answer)
             with contextlib.closing(answer):
-                content = b"" if answer.status < 200 else answer.read(decode_content=True)
+                content = b"" if answer.status < 200 else self._error_body(answer)
                 return Response(answer.status, answer.headers, content)
 
         found = self._once_more_if_lost(send, f"WEBSOCKET {path}", False)
@@ -264,6 +267,29 @@ class RestClient:
             preload_content=False,
             timeout=urllib3.Timeout(connect=self._timeouts.connect, read=seconds),
         )
+
+    def _body(self, answer: urllib3.BaseHTTPResponse) -> bytes:
+        body = bytearray()
+        for piece in answer.stream(_PIECE_BYTES, decode_content=True):
+            body += piece
+            if len(body) > _MAX_BODY_BYTES:
+                raise self._unreachable(f"its answer has more than {_MAX_BODY_BYTES:,} bytes")
+        return bytes(body)
+
+    def _error_body(self, answer: urllib3.BaseHTTPResponse) -> bytes:
+        """What comes in time of an answer that would have been read for as long as it lasts."""
+        body, pieces = bytearray(), Stream(answer, self._unreachable)
+        limit = threading.Timer(self._timeouts.read, pieces.hang_up)
+        limit.daemon = True
+        limit.start()
+        try:
+            for piece in pieces:
+                body += piece
+                if len(body) >= _MAX_ERROR_BYTES:
+                    break
+        finally:
+            limit.cancel()
+        return bytes(body)
 
     def _once_more_if_lost(
         self, send: Callable[[], _Answer], call: str, repeatable: bool

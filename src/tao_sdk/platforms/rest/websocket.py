@@ -16,9 +16,12 @@ from types import TracebackType
 
 from urllib3.connection import HTTPConnection
 
+from tao_sdk.errors import BackendUnreachableError
+
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BINARY, _CLOSE, _PING, _PONG = 0x2, 0x8, 0x9, 0xA
 _FINAL, _MASKED = 0x80, 0x80
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class Handshake:
@@ -88,7 +91,7 @@ class WebSocket:
         """The next message; empty when the server has closed the connection."""
         message = b""
         while not self._ended:
-            first, data = self._frame()
+            first, data = self._frame(_MAX_MESSAGE_BYTES - len(message))
             opcode = first & 0x0F
             if opcode == _CLOSE:
                 self._ended = True
@@ -108,7 +111,7 @@ class WebSocket:
         self._ended = True
         self._close()
 
-    def _frame(self) -> tuple[int, bytes]:
+    def _frame(self, limit: int) -> tuple[int, bytes]:
         """The first byte and the content of the next frame; a lost connection is a close."""
         try:
             first, size = self._take(2)
@@ -117,6 +120,10 @@ class WebSocket:
                 [size] = struct.unpack("!H", self._take(2))
             elif size == 127:
                 [size] = struct.unpack("!Q", self._take(8))
+            if size > limit:
+                raise BackendUnreachableError(
+                    f"a message on a WebSocket has more than {_MAX_MESSAGE_BYTES:,} bytes"
+                )
             return first, self._take(size)
         except StopIteration:
             return _FINAL | _CLOSE, b""
