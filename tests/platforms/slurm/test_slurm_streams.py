@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
+from collections.abc import Iterator
+from itertools import accumulate, chain, repeat
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tao_sdk.platforms.remote.framing import Call
+from tao_sdk.platforms.remote.results import ProgramRunner, RemoteResults
 from tao_sdk.platforms.remote.streams import AnswerStream, CutOffError, started
 from tao_sdk.platforms.slurm.client import call
+from tao_sdk.results.parts import Parts
+from tao_sdk.results.sources import Entry, Kind
 
 
 @pytest.fixture
@@ -38,6 +46,27 @@ def content(stream: AnswerStream, limit: int = 1 << 20) -> bytes:
 def read_all(stream: AnswerStream) -> None:
     while stream.next_section() is not None:
         content(stream)
+
+
+def test_no_more_of_a_large_file_is_written_than_it_has(sent: Call, tmp_path: Path) -> None:
+    entry = Entry("model.pth", Kind.FILE, 1000)
+    endless = chain([answer_of(sent)[:-20], sent.mark + b"tail\n"], repeat(b"x" * 300))
+
+    class Endless:
+        """A machine that sends the tail of a file for ever."""
+
+        @contextlib.contextmanager
+        def stream(self, *_: object) -> Iterator[AnswerStream]:
+            stream = AnswerStream(sent, lambda: next(endless))
+            assert stream.next_section() == ("begin", "")
+            yield stream
+
+    results = RemoteResults(cast("ProgramRunner", Endless()), "lustre:///r", "/r", "user", "there")
+    parts, counted = Parts(tmp_path, results.address), list[int]()
+    assert results._bring_large(entry, parts, counted.append) == "more of it was sent than it has"
+    assert max(accumulate(counted)) <= entry.size
+    assert sum(counted) == 0
+    assert parts.size_of(entry) == 0
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7, 19, 20, 64, 100_000])

@@ -227,10 +227,17 @@ class RemoteResults:
         }
         with self._transport.stream("results_tail", variables, names_of([entry.path])) as answer:
             answer.next_section()
+            left = entry.size - here
             with parts.path_of(entry).open("ab") as part:
                 while block := answer.read():
+                    left -= len(block)
+                    if left < 0:
+                        break
                     part.write(block)
                     advance(len(block))
+            if left < 0:  # or it never ends
+                advance(-parts.drop(entry))
+                return "more of it was sent than it has"
             return _complaint(answer)
 
 
