@@ -6,7 +6,8 @@ import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from api_server import (
@@ -414,6 +415,26 @@ class TestCleanup:
         assert cleanup.advance([ended(JOB_ID)]) == [JOB_ID]
         [text] = [path.read_text() for path in files.named(JOB_ID, ".log").values()]
         assert text.endswith("line 1\n")
+
+    def test_last_lines_of_many_pods_share_one_limit_of_time(
+        self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = [100.0]
+        joined = []
+
+        class Follower:
+            """A thread that does not end."""
+
+            def join(self, seconds: float) -> None:
+                joined.append(seconds)
+                clock[0] += seconds
+
+        cleanup = self.cleanup(server, files, monkeypatch, answer(b""))
+        cleanup._following[JOB_ID] = [cast("threading.Thread", Follower()) for _ in range(9)]
+        watch = SimpleNamespace(monotonic=lambda: clock[0])
+        monkeypatch.setattr(cleanup_module, "time", watch)
+        cleanup.advance([ended(JOB_ID)])
+        assert joined == [cleanup_module._LAST_LINES_SECONDS, *[0.0] * 8]
 
     def test_a_saved_log_is_not_read_again(
         self, server: Played, files: JobFiles, monkeypatch: pytest.MonkeyPatch

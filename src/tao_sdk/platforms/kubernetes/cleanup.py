@@ -101,8 +101,9 @@ class Cleanup:
         """Copy the logs of a job; False if a later attempt may achieve more."""
         if time.monotonic() > give_up_at:
             return False
+        last_lines_at = time.monotonic() + _LAST_LINES_SECONDS
         for thread in self._following.pop(job.job_id, ()):
-            thread.join(_LAST_LINES_SECONDS)
+            thread.join(max(0.0, last_lines_at - time.monotonic()))
         try:
             pods = list_pods(self._client, job)
         except TaoError as error:
