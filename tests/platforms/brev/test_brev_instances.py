@@ -30,8 +30,18 @@ from tao_sdk.platforms.brev import BrevSDK
 from tao_sdk.platforms.brev.backend import BrevBackend
 from tao_sdk.platforms.brev.client import BrevClient
 from tao_sdk.platforms.brev.instances import UNSEEN, InstanceProgress, Instances
-from tao_sdk.platforms.brev.ledger import DELETED, IN_USE, KEPT, ORDERED, UNWANTED, Ledger
+from tao_sdk.platforms.brev.ledger import (
+    DELETED,
+    IN_USE,
+    KEPT,
+    ORDERED,
+    UNWANTED,
+    Entry,
+    Ledger,
+)
+from tao_sdk.platforms.brev.machine import Machine
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.remote.framing import Section
 from tao_sdk.platforms.results import results_of
 from tao_sdk.results import copy_results, plan_pull
 
@@ -643,6 +653,28 @@ def test_orders_about_one_that_nobody_has(lab: BrevLab) -> None:
 
 
 @pytest.mark.seed("000.23")
+def test_one_withdrawn_job_of_a_batch_leaves_the_others_on_the_instance(
+    lab: BrevLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = lab.sdk().backend
+    plans = [lab.sdk().plan(**lab.job("true")) for _ in range(2)]
+    sent, withdrawn = (plan.job_id for plan in plans)
+    entry = Entry(lab.instance, sent, "g5.xlarge", 2.0, time.time(), state=KEPT)
+    assert ledger(lab).order(entry)
+    run = Machine.run
+
+    def submit(self: Machine, program: str, *args: Any, **more: Any) -> list[Section]:
+        if program != "submit":
+            return run(self, program, *args, **more)
+        return [Section("submitted", sent, b""), Section("withdrawn", withdrawn, b"")]
+
+    monkeypatch.setattr(Machine, "run", submit)
+    with pytest.raises(SubmissionRejectedError, match="declared this job never submitted"):
+        backend.submit_together(plans)
+    [found] = ledger(lab).entries()
+    assert found.jobs == (sent,)
+
+
 def test_options_of_a_cloud_account(lab: BrevLab) -> None:
     """cloud_cred_id and workspace_group_id are passed where the program knows them."""
     asked = new("true", cloud_cred_id="cred-1", workspace_group_id="group-1")

@@ -190,7 +190,7 @@ class Submitter:
             if section.name == "submitted":
                 found.add(section.words)
             elif section.name == "withdrawn":
-                self._instances.leave(name, jobs)
+                self._instances.leave(name, [section.words])
                 raise SubmissionRejectedError("another process declared this job never submitted")
             else:
                 raise BackendUnreachableError(f"instance {name}: {section.words}")
