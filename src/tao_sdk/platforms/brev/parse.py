@@ -31,7 +31,9 @@ _NO_CAPACITY = re.compile(
     re.IGNORECASE,
 )
 _NO_SUCH = re.compile(
-    r"not found|no (such )?(workspace|instance|dev environment)|does not exist|could not find",
+    r"\b(?:workspace|instance|dev environment)(?:\b[^\n:]*\b|:\s*)(?:not found|does not exist)|"
+    r"\bno (?:such )?(?:workspace|instance|dev environment)\b|"
+    r"could not find (?:\w+ )?(?:workspace|instance|dev environment)\b",
     re.IGNORECASE,
 )
 _TAKEN = re.compile(r"already (exists|in use|taken)|duplicate", re.IGNORECASE)
