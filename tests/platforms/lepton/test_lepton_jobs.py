@@ -479,6 +479,44 @@ class TestStopping:
         played.job_of(job.id).turn("Stopped")
         assert sdk.get_job_status(job.id).status == "Paused"
 
+    @pytest.mark.parametrize("is_cut", [False, True], ids=["seen at once", "seen later"])
+    def test_a_cancellation_whose_answer_is_lost_is_one(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+        is_cut: bool,
+    ) -> None:
+        job = sdk.create_job(**lab.job("true"))
+        stop = sdk.backend.transport.patch
+
+        def unanswered(path: str, body: Any) -> Any:
+            stop(path, body)
+            played.faults.cut = is_cut
+            raise BackendUnreachableError("the answer is lost")
+
+        monkeypatch.setattr(sdk.backend.transport, "patch", unanswered)
+        assert sdk.cancel_job(job.id) is not is_cut
+        played.faults.cut = False
+        assert sdk.get_job_status(job.id).status == "Canceled"
+
+    def test_a_stop_that_did_not_arrive_is_no_cancellation(
+        self,
+        sdk: LeptonSDK,
+        lab: LeptonLab,
+        played: LeptonServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def unheard(path: str, body: Any) -> Any:
+            raise BackendUnreachableError("the connection is lost")
+
+        job = sdk.create_job(**lab.job("true"))
+        monkeypatch.setattr(sdk.backend.transport, "patch", unheard)
+        assert sdk.cancel_job(job.id) is False
+        played.job_of(job.id).turn("Stopped")
+        assert sdk.get_job_status(job.id).status == "Paused"
+
     def test_one_that_had_ended_by_itself(
         self, sdk: LeptonSDK, lab: LeptonLab, played: LeptonServer
     ) -> None:

@@ -31,7 +31,7 @@ from tao_sdk.platforms.lepton.logs import JobLogs
 from tao_sdk.platforms.lepton.observe import Observer
 from tao_sdk.platforms.lepton.results import VolumeResults
 from tao_sdk.platforms.lepton.shapes import described
-from tao_sdk.platforms.lepton.status import has_ended, is_stopped, replica_of
+from tao_sdk.platforms.lepton.status import has_ended, is_being_stopped, is_stopped, replica_of
 from tao_sdk.platforms.lepton.submit import Submitter
 from tao_sdk.platforms.lepton.workspace import Workspace
 from tao_sdk.platforms.request import JobRequest
@@ -111,26 +111,29 @@ class LeptonBackend(Backend):
             self._cleanup.sweep_if_due()
 
     def cancel(self, job: JobRef) -> None:
-        self._files.mark(job.job_id, CANCELED)
-        try:
-            with self.transport.reaching():
-                self._cancel(job)
-        except BackendUnreachableError:
-            self._files.unmark(job.job_id, CANCELED)  # it may go on
-            raise
+        with self.transport.reaching():
+            found = self.transport.job(job.native["id"])
+            if found is not None and has_ended(found) and not is_stopped(found):
+                self._files.unmark(job.job_id, CANCELED)  # it ended by itself
+                return
+            self._files.mark(job.job_id, CANCELED)
+            if found is not None and not is_stopped(found):
+                self._stop(job)
 
-    def _cancel(self, job: JobRef) -> None:
-        found = self.transport.job(job.native["id"])
-        if found is None or is_stopped(found):
-            return
-        if has_ended(found):
-            self._files.unmark(job.job_id, CANCELED)  # it ended by itself
-            return
+    def _stop(self, job: JobRef) -> None:
         try:
             path = naming.below(naming.JOBS, job.native["id"])
             self.transport.patch(path, {"spec": {"stopped": True}})
         except RefusedError as error:
             if not error.missing:  # gone since
+                self._files.unmark(job.job_id, CANCELED)
+                raise
+        except BackendUnreachableError:
+            # The answer may be lost, and not the order. Where that cannot be seen, the mark stays:
+            # the stop is ours if it comes.
+            found = self.transport.job(job.native["id"])
+            if found is not None and not is_being_stopped(found):
+                self._files.unmark(job.job_id, CANCELED)
                 raise
 
     def log_sources(self, job: JobRef) -> Sequence[LogSource]:

@@ -63,6 +63,12 @@ def is_stopped(job: Job) -> bool:
     return word_of(job) == "Stopped"
 
 
+def is_being_stopped(job: Job) -> bool:
+    """Whether it was asked to stop, or has ended."""
+    asked = (job.get("spec") or {}).get("stopped") is True
+    return asked or word_of(job) in _STOPPING or has_ended(job)
+
+
 def interpret(job: Job, *, canceled: bool) -> Observation:
     """The state of a job that the server knows. `canceled`: we asked Lepton to stop it."""
     word = word_of(job)
