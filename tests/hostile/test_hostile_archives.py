@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from fuzzing import MEMORY, Findings, counts, fuzz_in, run_bounded
 
+from tao_sdk.runner import archives
 from tao_sdk.runner.archives import extract
 from tao_sdk.runner.errors import RunnerError
 
@@ -310,3 +311,32 @@ def test_links_of_a_million_characters_do_not_pile_up(tmp_path: Path) -> None:
         archive.addfile(link)
     with pytest.raises(RunnerError, match="is a link of 1,000,000 characters; nothing was"):
         extract(str(path), str(tmp_path / "out"), say=print)
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder", "deep folder"])
+def test_links_and_folders_without_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Files are not counted: they are not kept."""
+    monkeypatch.setattr(archives, "_MOST_KEPT_BYTES", 1 << 20)
+
+    def one(number: int, of: str) -> tarfile.TarInfo:
+        info = tarfile.TarInfo(f"x{number}" + "/y" * 200 * (of == "deep folder"))
+        info.type = tarfile.DIRTYPE if "folder" in of else tarfile.SYMTYPE
+        if of == "hard link" and number:
+            info.type = tarfile.LNKTYPE
+        info.linkname = "x0" if number else "here"
+        return info
+
+    def pack(count: int, of: str) -> str:
+        path = tmp_path / f"{count}.tar"
+        with tarfile.open(path, "w") as tar_file:
+            for number in range(count):
+                tar_file.addfile(one(number, of) if of else tarfile.TarInfo(f"x{number}"))
+        return str(path)
+
+    extract(pack(3, kind), str(tmp_path / "few"), say=print)
+    extract(pack(6_000, ""), str(tmp_path / "files"), say=print)
+    with pytest.raises(RunnerError, match="its folders and links take more than 1 MiB"):
+        extract(pack(5_999, kind), str(tmp_path / "out"), say=print)
+    assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,9 @@ _WORKSHOP_SUFFIX = ".tao-extract"
 _STALE_SECONDS = 86_400.0
 # A member of this size or more is compared with the free disk space before it is written.
 _LARGE_BYTES = 64 << 20
+# Links and folders are kept in memory until the end: about a million links of short names.
+_MOST_KEPT_BYTES = 256 << 20
+_LINK_BYTES, _FOLDER_BYTES = 120, 400  # beside their names
 
 
 def extracted_folder(path: str, digest: str, *, into_parent: bool = False) -> str | None:
@@ -195,7 +199,9 @@ class _Tree:
         self._say = say
         self._made: set[tuple[str, ...]] = {()}
         self._folders: dict[tuple[str, ...], Member] = {}
-        self._links: dict[tuple[str, ...], Member] = {}
+        self._links: dict[str, str] = {}
+        """Paths and what they point to: not in parts, of which each takes 50 bytes."""
+        self._kept = 0
 
     def add(self, member: Member) -> None:
         place = self._place(member, member.name)
@@ -204,18 +210,19 @@ class _Tree:
         self._make_folder(place[:-1], member)
         if member.kind == "folder":
             self._make_folder(place, member)
+            self._keep(_FOLDER_BYTES, member.name)
             self._folders[place] = member
             return
         if place in self._made:
-            raise self._refusal(member, "is a folder and a file")
+            raise self._refusal(member.name, "is a folder and a file")
         if member.kind == "file":
             self._make_room(place)
             self._write(place, member)
         elif member.kind == "symlink":
             if len(member.target) > LONGEST_LINK:
-                raise self._refusal(member, f"is a link of {len(member.target):,} characters")
+                raise self._refusal(member.name, f"is a link of {len(member.target):,} characters")
             self._make_room(place)
-            self._links[place] = member
+            self._keep_link(place, member.target)
         elif member.kind == "hard link":
             self._link(place, member)
         else:
@@ -223,14 +230,14 @@ class _Tree:
 
     def finish(self, stem: str | None) -> str:
         """Make the links, set folders' modes and times; returns the folder of all content."""
-        tops = {*os.listdir(self._root), *(place[0] for place in self._links)}
+        tops = {*os.listdir(self._root), *(path.split("/")[0] for path in self._links)}
         top = (stem,) if stem and tops == {stem} and (stem,) in self._made else ()
-        for place, link in self._links.items():
-            target = os.path.normpath(link.target) if link.target else "/"
+        for path, link in self._links.items():
+            target = os.path.normpath(link) if link else "/"
             climbs = target.split("/").count("..")
-            if target.startswith("/") or climbs > len(place) - 1 - len(top):
-                raise self._refusal(link, f"points outside ({link.target!r})")
-            os.symlink(target, self._path(place))
+            if target.startswith("/") or climbs > path.count("/") - len(top):
+                raise self._refusal(path, f"points outside ({link!r})")
+            os.symlink(target, os.path.join(self._root, path))
         for place in sorted(self._folders, key=len, reverse=True):
             # The owner must be able to delete what is inside.
             self._set_mode_and_time(place, self._folders[place], 0o700)
@@ -238,19 +245,33 @@ class _Tree:
 
     def _place(self, member: Member, path: str) -> tuple[str, ...]:
         if re.match(r"[/\\]|[A-Za-z]:[/\\]", path):
-            raise self._refusal(member, f"has an absolute path ({path!r})")
+            raise self._refusal(member.name, f"has an absolute path ({path!r})")
         if ".." in re.split(r"[/\\]", path):
-            raise self._refusal(member, f"leads outside ({path!r})")
+            raise self._refusal(member.name, f"leads outside ({path!r})")
         place = tuple(part for part in path.split("/") if part not in ("", "."))
         if len(place) > MOST_STEPS:
-            raise self._refusal(member, f"is more than {MOST_STEPS} folders deep")
+            raise self._refusal(member.name, f"is more than {MOST_STEPS} folders deep")
         return place
 
-    def _refusal(self, member: Member, why: str) -> RunnerError:
+    def _refusal(self, name: str, why: str) -> RunnerError:
         return RunnerError(
-            f"archive {self._archive}: member {member.name!r} {why}; nothing was unpacked: "
+            f"archive {self._archive}: member {name!r} {why}; nothing was unpacked: "
             "pack it anew, with paths and links that stay inside"
         )
+
+    def _keep(self, size: int, *texts: str) -> None:
+        self._kept += size + sum(map(sys.getsizeof, texts))
+        if self._kept > _MOST_KEPT_BYTES:
+            raise RunnerError(
+                f"archive {self._archive}: its folders and links take more than "
+                f"{_MOST_KEPT_BYTES >> 20} MiB of memory; nothing was unpacked: pack it as several "
+                "archives, or without links"
+            )
+
+    def _keep_link(self, place: tuple[str, ...], target: str) -> None:
+        path = "/".join(place)
+        self._keep(_LINK_BYTES, path, target)
+        self._links[path] = target
 
     def _path(self, place: tuple[str, ...]) -> str:
         return os.path.join(self._root, *place)
@@ -259,22 +280,25 @@ class _Tree:
         if place in self._made:
             return
         self._make_folder(place[:-1], member)
-        if place in self._links:
-            raise self._refusal(member, "lies below a link")
+        if "/".join(place) in self._links:
+            raise self._refusal(member.name, "lies below a link")
         try:
             os.mkdir(self._path(place))
         except FileExistsError:
-            raise self._refusal(member, "lies below a file") from None
+            raise self._refusal(member.name, "lies below a file") from None
+        self._keep(_LINK_BYTES + sys.getsizeof(place), place[-1])
         self._made.add(place)
 
     def _make_room(self, place: tuple[str, ...]) -> None:
         """The last of several members of one name counts."""
-        if self._links.pop(place, None) is None and os.path.lexists(self._path(place)):
+        if self._links.pop("/".join(place), None) is None and os.path.lexists(self._path(place)):
             os.remove(self._path(place))
 
     def _write(self, place: tuple[str, ...], member: Member) -> None:
         if member.size >= _LARGE_BYTES and member.size > shutil.disk_usage(self._root).free:
-            raise self._refusal(member, f"has {member.size} bytes, more than the disk has free")
+            raise self._refusal(
+                member.name, f"has {member.size} bytes, more than the disk has free"
+            )
         source = member.open()
         with open(self._path(place), "xb") as file:
             if source is not None:
@@ -288,12 +312,13 @@ class _Tree:
         target = self._place(member, member.target)
         if target == place:
             return
-        if target in self._links:
+        pointed = self._links.get("/".join(target))
+        if pointed is not None:
             self._make_room(place)
-            self._links[place] = self._links[target]._replace(name=member.name)
+            self._keep_link(place, pointed)
             return
         if not os.path.isfile(self._path(target)):
-            raise self._refusal(member, f"is a link to {member.target!r}, which is not there")
+            raise self._refusal(member.name, f"is a link to {member.target!r}, which is not there")
         self._make_room(place)
         try:
             os.link(self._path(target), self._path(place))
