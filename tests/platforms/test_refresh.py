@@ -421,6 +421,23 @@ class TestTrouble:
         assert (row["status"], row["cleanup_due"]) == ("Complete", 1)
         assert "No space left on device" in caplog.text
 
+    @pytest.mark.parametrize(
+        ("error", "logged"), [(BackendUnreachableError("away"), 0), (KeyError("instance"), 1)]
+    )
+    def test_a_sweep_that_fails_ends_no_poll(
+        self,
+        store: JobStore,
+        caplog: pytest.LogCaptureFixture,
+        error: Exception,
+        logged: int,
+    ) -> None:
+        class Sweeping(DictatedBackend):
+            def sweep(self) -> None:
+                raise error
+
+        assert poll(store, Sweeping(), attend=True)["status"] == "Running"
+        assert caplog.text.count("tidying up dictated failed") == logged
+
     def test_a_cancellation_wins_over_a_retry(
         self, store: JobStore, backend: DictatedBackend
     ) -> None:

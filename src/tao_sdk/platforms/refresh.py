@@ -7,7 +7,6 @@ at a time acts, by a lease in the store; a process that finds the lease taken ha
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -78,9 +77,16 @@ class Refresher:
             return self._write_down(poll, rows)
         rows = self._attend(poll, rows)
         if isinstance(self._backend, Sweeps):
-            with contextlib.suppress(BackendUnreachableError):  # the next process tries again
-                self._backend.sweep()
+            self._sweep(self._backend)
         return rows
+
+    def _sweep(self, backend: Sweeps) -> None:
+        try:
+            backend.sweep()
+        except BackendUnreachableError:
+            pass  # the next process tries again
+        except Exception:  # noqa: BLE001 - the states of the jobs are reported all the same
+            _log_exception("tidying up %s failed; repeated later", self._platform)
 
     def _attend(self, poll: _Poll, rows: dict[str, Row]) -> dict[str, Row]:
         """Write down what was seen, and act on it unless another process does."""
