@@ -5,7 +5,7 @@
     TaoError                        everything the SDK raises on purpose
     ├── CredentialError             a credential is missing or refused; names the variable
     ├── ValidationError             the request cannot be right; raised before any side effect
-    │   ├── UnknownOptionError      a keyword nobody knows (also a TypeError)
+    │   ├── UnknownOptionError      an unknown keyword (also a TypeError)
     │   └── SecretExposureError     a secret would have become visible
     ├── UnsupportedError            right in itself, but not on this platform
     ├── StoreError                  the job store cannot be used

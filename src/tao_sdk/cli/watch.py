@@ -43,9 +43,9 @@ from tao_sdk.watcher import Change, Watcher, is_watched
 def command(session: Session, detach: bool, once: bool, interval: timedelta) -> int | None:
     """Keep the states of all open jobs current.
 
-    Prints every change, and returns when no job is open. One watcher per store is enough; run
-    starts one by itself. Without one nothing is lost, but nothing is tried again or cleaned up
-    until a command such as wait attends to the job.
+    Prints every change, and returns when no job is open and no rented instance is to be deleted.
+    One watcher per store is enough; run starts one by itself. Without one nothing is lost, but
+    nothing is tried again or cleaned up until a command such as wait attends to the job.
     """
     if detach and once:
         raise click.UsageError("--detach and --once exclude each other")

@@ -21,7 +21,7 @@ class Look(NamedTuple):
     state: str
     """file, folder, missing or denied."""
     records: Mapping[str, Any] | None = None
-    """What `json_records` says about a file; None where nobody asked."""
+    """What `json_records` says about a file; None if it was not read."""
 
 
 def wanted_fields(request: PreflightRequest, label: str) -> tuple[str, ...] | None:
@@ -32,7 +32,7 @@ def wanted_fields(request: PreflightRequest, label: str) -> tuple[str, ...] | No
 
 
 def is_annotation(label: str, path: str) -> bool:
-    """Is it worth telling how many records a file has, though nobody asked?"""
+    """Whether to report how many records a file has although no check asks for it."""
     name = posixpath.basename(path.rstrip("/")).lower()
     return name.endswith(_JSON) and "annotation" in f"{label.lower()} {name}"
 
@@ -40,7 +40,7 @@ def is_annotation(label: str, path: str) -> bool:
 def data_checks(
     request: PreflightRequest, label: str, look: Look, where: str, remedy: str = ""
 ) -> Iterator[Check]:
-    """Findings about a path that somebody has looked at; `where` is seen from whose side."""
+    """Findings about a path that was inspected; `where` is the place it was seen from."""
     path = request.paths[label]
     yield _presence(label, path, look, where, remedy)
     for check in (_fields, _batch):
@@ -48,7 +48,7 @@ def data_checks(
 
 
 def unlooked(request: PreflightRequest, label: str, reason: str) -> Iterator[Check]:
-    """Findings about a path that nobody could look at for a reason told elsewhere."""
+    """Findings about a path that could not be inspected, for a reason reported elsewhere."""
     yield skipped(f"path:{label}", f"not looked at: {reason}")
     yield from unread(request, label, reason)
 
@@ -155,7 +155,7 @@ def _unusable(name: str, look: Look) -> Check | None:
         return skipped(name, "not looked at: the file is not there or may not be read")
     if look.state == FOLDER:
         return failed(name, "it is a folder", "Give the path of the annotation file itself.")
-    records = look.records or {"error": "nobody could look into it"}
+    records = look.records or {"error": "it could not be read"}
     if records.get("too_large"):
         return warning(name, "not looked at: the file is larger than 1 GiB")
     if "error" in records:

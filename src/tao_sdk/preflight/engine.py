@@ -65,7 +65,7 @@ def run_preflight(
 
 
 def _values(names: Iterable[str]) -> list[Secret]:
-    """Credentials of a model may be variables that nobody else knows."""
+    """Values of variables: only its skill knows the names of a model's credentials."""
     environment = settings.process_environment()
     return [Secret(environment[name]) for name in names if environment.get(name)]
 

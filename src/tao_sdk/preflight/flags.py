@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Flags:
-    """What somebody can type to follow a remedy; "" where their command has no such flag."""
+    """The words to type to follow a remedy; "" where the command has no such flag."""
 
     path: str = "--path"
     """Takes LABEL=PATH."""

@@ -23,7 +23,7 @@ QUERY = (
     "--format=csv,noheader,nounits",
 )
 _OTHER_TARGET = "Choose another platform, node type or image, or a smaller model."
-# From here on somebody is at work: a driver keeps some memory for itself.
+# A GPU with more memory in use has a process: a driver keeps some memory for itself.
 _IN_USE_MIB = 1024
 
 
@@ -62,7 +62,7 @@ def parse_gpus(text: str) -> list[GpuFacts]:
 
 
 def gpu_checks(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Iterator[Check]:
-    """Count, memory and architecture; None where nobody could look."""
+    """Count, memory and architecture; None where the GPUs could not be inspected."""
     if not request.wants_gpus:
         yield skipped("gpu", "the job uses no GPU")
         return
@@ -125,7 +125,7 @@ def _count(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Iterat
 
 
 def _memory(request: PreflightRequest, gpus: Sequence[GpuFacts] | None) -> Iterator[Check]:
-    # What is sold as 80 GB has 85.5 of them, or 79.6 GiB: whoever asks for 80 means that one. A
+    # A GPU sold as 80 GB has 85.5 of them, or 79.6 GiB, and a request for 80 means that GPU. A
     # warning may come too early; a refusal may not.
     generous = list(request.target_gpu_memory_gb)
     strict = generous

@@ -125,7 +125,7 @@ class _Copier:
     def finish_folder(self, entry: Entry) -> Iterator[Outcome]:
         """Modes and times last: writing needs the one and changes the other."""
         if entry.path not in self._made:
-            return  # not ours, or reached through somebody's link
+            return  # not ours, or reached through a link that was there before
         folder = self._destination / entry.path
         try:
             if _is_real_folder(folder) and entry.mode is not None:

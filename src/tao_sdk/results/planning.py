@@ -91,7 +91,7 @@ def plan_pull(
         present=tuple(present),
         folders=_folders(found, copies, wanted),
         unfit=_of_kind(chosen, Kind.UNFIT),
-        # A folder that nobody may look into could hold anything, also what is wanted.
+        # A folder that cannot be read could hold anything, also what is wanted.
         unreadable=tuple(
             entry for entry in _of_kind(found, Kind.UNREADABLE) if not wanted.refuses(entry.path)
         ),

@@ -12,7 +12,7 @@ from tao_sdk.errors import UnsupportedError, ValidationError
 from tao_sdk.results.outcomes import Outcome
 
 PERMISSIONS = 0o777
-"""The part of a mode that is kept: a copy runs with nobody else's rights."""
+"""The part of a mode that is kept: without set-user-ID, set-group-ID and sticky bits."""
 
 Advance = Callable[[int], None]
 """Is told how many bytes have come; negative ones have to come again."""
@@ -32,7 +32,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in the results, as it was when somebody looked."""
+    """One name in the results, as it was when the folder was listed."""
 
     path: str
     """Relative to the results, with "/"."""

@@ -1,4 +1,4 @@
-"""What is said about a job is true, whoever asks, whenever, and whatever happened in between."""
+"""Every process reports the same true state of a job, at any time and after any fault."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestDurability:
         jobs = sdk.create_jobs([lab.job("true")] * MANY)
         ids = [job.id for job in jobs]
         assert len(set(ids)) == MANY
-        assert not any(job.terminal for job in jobs), "nobody has asked the platform yet"
+        assert not any(job.terminal for job in jobs), "the platform was not asked yet"
         calls = len(sdk.backend.transport.calls)
         sdk.get_statuses(ids)
         assert 1 <= len(sdk.backend.transport.calls) - calls <= lab.round_trips
@@ -140,7 +140,7 @@ class TestTruth:
     def test_forgotten_job_is_settled_by_its_record(self, lab: Lab) -> None:
         sdk = lab.sdk()
         job = sdk.create_job(**lab.counted_job("exit 3"))
-        # Ended in reality, but nobody has asked yet: only the record can tell afterwards.
+        # Ended in reality, but not observed yet: only the record can tell afterwards.
         eventually(lambda: sdk.backend.result_records(reference(sdk, job.id)))
         lab.forget(job, with_results=False)
         status = lab.sdk().get_job_status(job.id)
@@ -174,7 +174,7 @@ class TestTruth:
         eventually(lambda: sdk.backend.result_records(reference(sdk, job.id)))
         row = sdk.store.get_job(job.id)
         assert row is not None
-        assert row["status"] == "Pending", "nobody has asked yet"
+        assert row["status"] == "Pending", "the platform was not asked yet"
         assert lab.sdk().wait(job.id, timeout=LONG).status == "Error"
 
     def test_a_watcher_keeps_the_store_true(self, lab: Lab) -> None:
