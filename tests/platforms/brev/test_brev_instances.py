@@ -652,7 +652,6 @@ def test_orders_about_one_that_nobody_has(lab: BrevLab) -> None:
     assert {words[0] for words in lab.cloud.requests()} == {"create", "ls"}
 
 
-@pytest.mark.seed("000.23")
 def test_one_withdrawn_job_of_a_batch_leaves_the_others_on_the_instance(
     lab: BrevLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -675,6 +674,7 @@ def test_one_withdrawn_job_of_a_batch_leaves_the_others_on_the_instance(
     assert found.jobs == (sent,)
 
 
+@pytest.mark.seed("000.23")
 def test_options_of_a_cloud_account(lab: BrevLab) -> None:
     """cloud_cred_id and workspace_group_id are passed where the program knows them."""
     asked = new("true", cloud_cred_id="cred-1", workspace_group_id="group-1")
