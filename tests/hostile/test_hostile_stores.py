@@ -17,11 +17,12 @@ from fuzzing import counts
 
 from tao_sdk import LocalSDK
 from tao_sdk.cli import main
-from tao_sdk.errors import StoreError
+from tao_sdk.errors import DamagedRowError, StoreError
 from tao_sdk.failures import Evidence, explain
 from tao_sdk.job_store import JobStore, NewJob, recovery
 from tao_sdk.job_store.recovery import salvage
 from tao_sdk.platforms.conformance import eventually
+from tao_sdk.platforms.submit import job_ref
 from tao_sdk.watcher import Watcher
 
 JOBS = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(60)]
@@ -356,6 +357,48 @@ def test_a_job_is_saved_without_its_damaged_details(
     saved = salvage(place)
     assert (saved.jobs, saved.lost) == (len(JOBS), 0)
     assert recovery.damage_of(place) == ""
+
+
+@pytest.mark.parametrize("native", ["{", "[]", None, b"\xff"], ids=repr)
+def test_a_job_whose_way_to_its_platform_is_damaged_is_not_forgotten(
+    good: Path, tmp_path: Path, native: str | bytes | None
+) -> None:
+    place = tmp_path / "s.tao.db"
+    shutil.copy(good, place)
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        nullable = "replace(sql, 'native TEXT NOT NULL', 'native TEXT')"
+        connection.execute(f"UPDATE sqlite_master SET sql = {nullable}")  # noqa: S608 - ours
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute("UPDATE jobs SET native = ? WHERE job_id = ?", (native, JOBS[0]))
+    saved = salvage(place)
+    assert (saved.jobs, saved.lost) == (len(JOBS), 0)
+    with JobStore(place) as store:
+        row = store.jobs_by_id([JOBS[0]])[JOBS[0]]
+    assert (row["backend_job_id"], row["token"]) == (f"tao-job-{JOBS[0]}", "token-0")
+    with pytest.raises(DamagedRowError, match="its native in the store is damaged"):
+        job_ref(row)
+
+
+def test_local_jobs_whose_native_is_damaged_are_rebuilt_from_their_folders(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAO_LOCAL_ROOT", str(tmp_path / "root"))
+    place = tmp_path / "s.tao.db"
+    with LocalSDK(state_file=place) as sdk:
+        job = sdk.create_job(command="sleep 600", gpu_count=0)
+        ended = sdk.create_job(command="echo finished", gpu_count=0)
+        assert sdk.wait(ended.id).status == "Complete"
+        eventually(lambda: sdk.get_job_status(job.id).status == "Running")
+    with closing(sqlite3.connect(place)) as connection, connection:
+        connection.execute("UPDATE jobs SET native = '{'")
+    recover(place)
+    assert "saved 2 jobs, rebuilt 2 from their folders" in capfd.readouterr().err
+    assert recovery.damage_of(place) == ""
+    with LocalSDK(state_file=place) as sdk:
+        assert "finished" in sdk.get_job_logs(ended.id)
+        assert sdk.cancel_job(job.id)
+        assert sdk.wait(job.id).status == "Canceled"
 
 
 def test_a_whole_store_that_cannot_be_opened_is_not_recovered(

@@ -41,6 +41,7 @@ _SIDECARS = ("-wal", "-journal")
 _TABLES = {"jobs": "seq", "job_requests": "rowid", "checkpoints": "id", "events": "seq"}
 _SHORTEST_ROW = 20
 _DETAILS = frozenset(JSON_COLUMNS) - {"native"}
+_DAMAGED_NATIVE = "null"  # no mapping: the job is unreachable, and stays in its state
 
 
 class Salvage(NamedTuple):
@@ -166,7 +167,10 @@ def _transfer(copy: Path, draft: Path, mode: Mode) -> tuple[int, int]:
                 known = {n: v for n, v in row.items() if n in columns and v is not None}
                 if table == "jobs":
                     known = _without_damaged_details(known)
-                if table == "jobs" and damage_of_row({"status": None, "job_id": None, **known}):
+                    # Without it, a platform could take another job for this one, or none.
+                    known.setdefault("native", _DAMAGED_NATIVE)
+                whole = {"status": None, "job_id": None, **known, "native": "{}"}
+                if table == "jobs" and damage_of_row(whole):
                     lost[0] += 1
                     continue
                 try:
@@ -185,7 +189,11 @@ def _transfer(copy: Path, draft: Path, mode: Mode) -> tuple[int, int]:
 
 
 def _without_damaged_details(row: Row) -> Row:
-    """The row without what a job can do without: what ran, and why it failed."""
+    """The row without what a job can do without: what ran, and why it failed.
+
+    A damaged `native` stays. The platform is not asked about such a job, which is listed as
+    unreachable, with the name that it has on the platform.
+    """
     whole = dict(row)
     for column in _DETAILS & row.keys():
         try:

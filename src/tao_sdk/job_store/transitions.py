@@ -14,8 +14,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from tao_sdk.errors import DamagedRowError
 from tao_sdk.job_states import TERMINAL_STATES
-from tao_sdk.job_store.rows import Row, StatusUpdate, checked_status, encode, is_terminal, same_json
+from tao_sdk.job_store.rows import (
+    Row,
+    StatusUpdate,
+    checked_status,
+    decode_strictly,
+    encode,
+    is_terminal,
+    same_json,
+)
 
 _OBSERVED_EVERY_SECONDS = 60.0
 _FILLED_AFTER_THE_END = ("exit_code", "started_at", "ended_at", "message")
@@ -32,7 +41,7 @@ def checked(update: StatusUpdate) -> None:
 def changes_of(row: Row, update: StatusUpdate, now: str) -> dict[str, Any]:
     """The columns of `row` that `update` changes."""
     if is_terminal(row):
-        return {**_filled_in(row, update), **_cleanup(row, update)}
+        return {**_filled_in(row, update), **_native(row, update), **_cleanup(row, update)}
     wanted = {name: getattr(update, name) for name in _REPLACED_AS_GIVEN}
     wanted["status"] = None if update.status is None else checked_status(update.status)
     wanted["poll_error"] = update.poll_error
@@ -43,10 +52,7 @@ def changes_of(row: Row, update: StatusUpdate, now: str) -> dict[str, Any]:
     changes = {
         name: value for name, value in wanted.items() if value is not None and value != row[name]
     }
-    if update.native is not None:
-        native = encode(update.native, "native")
-        if not same_json(native, row["native"]):
-            changes["native"] = native
+    changes.update(_native(row, update))
     changes.update(_cleanup(row, update))
     if update.observed and (changes or _long_ago(row["observed_at"], now)):
         changes["observed_at"] = now
@@ -62,6 +68,19 @@ def _filled_in(row: Row, update: StatusUpdate) -> dict[str, Any]:
     if update.last_epoch is not None and update.last_epoch > row["last_epoch"]:
         changes["last_epoch"] = update.last_epoch
     return changes
+
+
+def _native(row: Row, update: StatusUpdate) -> dict[str, Any]:
+    """A damaged one is replaced after the end, too."""
+    if update.native is None:
+        return {}
+    native = encode(update.native, "native")
+    try:
+        decode_strictly(row, "native")
+    except DamagedRowError:
+        return {"native": native}
+    same = is_terminal(row) or same_json(native, row["native"])
+    return {} if same else {"native": native}
 
 
 def _cleanup(row: Row, update: StatusUpdate) -> dict[str, Any]:

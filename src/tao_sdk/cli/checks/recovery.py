@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tao_sdk.cli.session import Session
-from tao_sdk.job_store import JobStore
+from tao_sdk.errors import DamagedRowError
+from tao_sdk.job_store import JobStore, Row, StatusUpdate, decode_strictly
 from tao_sdk.job_store.paths import state_paths
 from tao_sdk.job_store.recovery import damage_of, salvage
 from tao_sdk.platforms.local.rebuilding import lost_jobs
@@ -30,14 +31,20 @@ def recover_store(session: Session) -> None:
 
 
 def _rebuild(path: Path) -> int:
-    """Add the local jobs that the store does not have, from their folders."""
+    """Add the local jobs that the store lacks, or cannot lead to, from their folders."""
     rebuilt = 0
     with JobStore(path) as store:
         for sdk in (LocalSDK(), VirtualEnvSDK()):
             names = [entry.name for entry in _entries(sdk.work_dir / "jobs")]
-            lost = list(lost_jobs(sdk.work_dir, sdk.platform, store.jobs_by_id(names)))
-            store.begin_submissions(lost)
-            for job in lost:
+            rows = store.jobs_by_id(names)
+            known = {name for name, row in rows.items() if not _leads_nowhere(row)}
+            lost = list(lost_jobs(sdk.work_dir, sdk.platform, known))
+            store.apply_updates(
+                StatusUpdate(job.job_id, native=job.native) for job in lost if job.job_id in rows
+            )
+            gone = [job for job in lost if job.job_id not in rows]
+            store.begin_submissions(gone)
+            for job in gone:
                 store.confirm_submission(
                     job.job_id,
                     backend_job_id=job.backend_job_id,
@@ -46,6 +53,14 @@ def _rebuild(path: Path) -> int:
                 )
             rebuilt += len(lost)
     return rebuilt
+
+
+def _leads_nowhere(row: Row) -> bool:
+    try:
+        decode_strictly(row, "native")
+    except DamagedRowError:
+        return True
+    return False
 
 
 def _entries(folder: Path) -> list[Path]:
