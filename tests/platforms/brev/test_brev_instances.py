@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -195,8 +196,11 @@ def test_many_are_made_side_by_side(lab: BrevLab) -> None:
 
 
 def test_ctrl_c_while_many_are_waited_for(lab: BrevLab) -> None:
+    once = threading.Lock()
+
     def interrupt(_: InstanceProgress) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        if once.acquire(blocking=False):  # each of the three instances reports
+            os.kill(os.getpid(), signal.SIGINT)
 
     sdk = BrevSDK(state_file=lab.state_file, on_progress=interrupt)
     with lab.cloud.faulty(boot_seconds=3600), pytest.raises(KeyboardInterrupt):

@@ -544,8 +544,9 @@ def test_looking_at_an_end_saves_and_removes_nothing(
         job, pod = started(sdk, played)
         played.nodes.finish(pod)
         calls = len(sdk.backend.transport.calls)
+        others = set(threading.enumerate())
         eventually(lambda: job.refresh().status == "Complete")
         asked_for = list(sdk.backend.transport.calls)[calls:]
         assert all(call.startswith("GET") and not call.endswith("/log") for call in asked_for)
-        assert threading.enumerate() == [threading.main_thread()]
+        assert set(threading.enumerate()) <= others
         assert [row["job_id"] for row in sdk.store.jobs_to_clean("kubernetes")] == [job.id]

@@ -56,7 +56,10 @@ def test_what_cannot_be_right_is_refused(keywords: dict[str, Any], told: str) ->
     [
         ({"image": ""}, "image: "),
         ({"image": "bad image"}, "image: 'bad image'"),
-        ({"env_vars": {"BIG": "x" * 1_100_000}}, "do not fit into a Secret"),
+        (
+            {"env_vars": {f"BIG{number}": "x" * 100_000 for number in range(11)}},
+            "do not fit into a Secret",
+        ),
         ({"gang": True}, "gang: .*queue="),
         ({"retries": 1, "node_retries": 1}, "node_retries: .*leave one out"),
         ({"restricted": True, "run_as_user": 0}, "run_as_user: .*does not allow root"),
