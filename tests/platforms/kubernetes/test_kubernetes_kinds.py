@@ -31,19 +31,21 @@ GROUPS = "scheduling.volcano.sh/v1beta1/{}/podgroups"
 both = pytest.mark.parametrize("kind", KINDS)
 
 MEET = """
-import os, socket
+import os, socket, sys, time
 rank, size = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if rank == 0:
     server = socket.create_server(("", address[1]))
     print("met", server.accept()[0].recv(10).decode(), flush=True)
 else:
-    for attempt in range(1000):
+    for attempt in range(600):  # the name of rank 0 is not known from the first moment on
         try:
             socket.create_connection(address, 5).sendall(b"rank %d" % rank)
             break
         except OSError:
-            pass
+            time.sleep(0.1)
+    else:
+        sys.exit("rank 0 does not answer")
     print("here", flush=True)
 """
 
