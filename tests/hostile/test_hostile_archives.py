@@ -264,13 +264,14 @@ def test_memory_and_time_are_bounded(tmp_path: Path, attack: Callable[[], bytes]
     assert "archive" in done.stdout
 
 
-@pytest.mark.parametrize("steps", [251, 1_500, 100_000])
-@pytest.mark.parametrize("kind", ["tar", "zip"])
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    # A zip has no room for a longer name.
+    [("tar", 251), ("tar", 1_500), ("tar", 100_000), ("zip", 251), ("zip", 1_500)],
+)
 def test_a_path_of_many_folders_is_refused(tmp_path: Path, steps: int, kind: str) -> None:
     name, path = "a/" * steps + "x", tmp_path / f"a.{kind}"
     if kind == "zip":
-        if steps > 30_000:
-            pytest.skip("a zip has no room for such a name")
         with zipfile.ZipFile(path, "w") as zip_file:
             zip_file.writestr(name, "x")
     else:

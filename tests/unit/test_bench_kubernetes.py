@@ -57,7 +57,7 @@ def test_a_submission_beside_the_bare_client(seconds: float, met: bool) -> None:
 
 @pytest.mark.parametrize("key", ["kubernetes_refresh", "kubernetes_running", "kubernetes_distant"])
 @pytest.mark.parametrize(
-    ("calls", "theirs", "expected"), [(2.0, 0.51, [True, True]), (3.0, 0.49, [False, False])]
+    ("calls", "theirs", "expected"), [(3.0, 0.51, [True, True]), (4.0, 0.49, [False, False])]
 )
 def test_a_refresh_beside_the_reference_by_the_job(
     key: str, calls: float, theirs: float, expected: list[bool]

@@ -67,7 +67,8 @@ def check_nothing_is_left(lab: BrevLab) -> None:
     watcher = Watcher(
         lab.state_file, report=lambda _: None, complain=lambda _: None, poll_seconds=0.2
     )
-    watcher.run()
+    # Not `run`, which also waits for an order that may still arrive.
+    eventually(lambda: watcher.look() == 0, 600)
 
     def alone() -> bool:
         sdk = lab.sdk()
