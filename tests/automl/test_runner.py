@@ -262,7 +262,7 @@ def test_a_controller_that_is_killed_finds_its_jobs_again(
     for _ in range(4):
         before = size()
         process = start(resume)
-        eventually(lambda: process.poll() is not None or size() > before + 900, 60)  # noqa: B023
+        eventually(lambda: process.poll() is not None or size() > before + 900, 60)  # noqa: B023 - called at once
         process.send_signal(signal.SIGKILL)
         process.wait()
         resume = size() > 0

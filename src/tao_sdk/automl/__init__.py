@@ -1,7 +1,7 @@
 """Tuning: a search over the specs of a model.
 
-`AutoMLRunner` trains with jobs of a platform. `AutoML` only proposes specs and is told what they
-reached; a program runs the trainings itself.
+`AutoMLRunner` trains with jobs of a platform. `AutoML` only proposes specs; a
+program runs the trainings itself and reports what they reached.
 """
 
 from __future__ import annotations

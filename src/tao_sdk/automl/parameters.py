@@ -1,8 +1,8 @@
 """How one value of a spec is searched: the axes that it has, and the way between both.
 
 A search picks a *point*, one value for each axis. `decode` makes the value of the spec from it,
-`encode` finds the axis values of a value that is known, such as a default. What the search is told
-is therefore always what ran.
+`encode` finds the axis values of a value that is known, such as a default. The values that
+the search learns from are therefore always those that ran.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _setting(default: Any, check: Callable[[str, Any], Any], name: str = "") -> 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a search is told, with defaults. `None` means no limit."""
+    """The settings of a search, with defaults. `None` means no limit."""
 
     objectives: tuple[Objective, ...]
     algorithm: str

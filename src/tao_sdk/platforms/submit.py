@@ -236,7 +236,7 @@ class Submitter:
                 try:
                     job = job_ref(row)
                 except DamagedRowError:
-                    continue  # what is wrong with it is said where it is observed
+                    continue  # polls say what is wrong with it
                 if owner_is_gone(row):
                     mine.append(job)  # first: an interrupt must not lose one that was taken over
                     if not self._store.claim_submission(row["job_id"], row["owner"], me):

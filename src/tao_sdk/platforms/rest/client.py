@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -401,12 +400,7 @@ class Stream(Iterator[bytes]):
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __next__(self) -> bytes:

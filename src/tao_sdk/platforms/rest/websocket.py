@@ -12,7 +12,6 @@ import http.client
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 
 from urllib3.connection import HTTPConnection
 
@@ -79,12 +78,7 @@ class WebSocket:
     def __enter__(self) -> WebSocket:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def receive(self) -> bytes:
